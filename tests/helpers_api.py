@@ -10,6 +10,7 @@ from typing import Any
 
 from controller.api.app import create_app
 from controller.api.server.server import ApiServer
+from controller.app.secrets import HostSecrets
 from controller.engine.exec.agent import AgentConnections
 from controller.kinds.base import Model
 from controller.kinds.common.chunk import Chunk
@@ -30,6 +31,7 @@ from controller.service.sandbox.files import TransferLimits
 from controller.service.sandbox.port_forward import PortLimits
 from controller.service.services import HostPorts, LoopPorts, ServiceLimits, Services, make_services
 from controller.service.sources.volume import NoVolumes
+from controller.settings import Settings
 from controller.store.sql_store import SqlStore
 from tests.conftest import HandClock
 from tests.fakes.engine import FakeEngine
@@ -276,6 +278,7 @@ def make_world(
         images=images,
         adopted_execs=engine.adopted_execs if engine else streams,
         secrets=FakeSecrets({("default", "token"): b"s3cret\n"}),
+        secret_files=HostSecrets(Settings(secrets_dir=folder / "secrets", state_dir=folder / "state")),
         exec_folder=folder / "execs",
         run_folder=folder / "runs",
     )

@@ -36,6 +36,18 @@ def test_progress_ends_with_the_result(world: World) -> None:
         assert [each["names"] for each in listed] == [[BASE], [TOOL]]
 
 
+def test_admins_delete_images_that_nothing_uses(world: World) -> None:
+    world.images.remote[TOOL] = "sha256:" + "d" * 64
+    with opened(world), client(world) as root:
+        lines(post(root, "pull", image=TOOL))
+        assert post(root, "delete", image=BASE).status_code == 422  # of Paddock's own
+        user = {"Authorization": f"Bearer {token(world, 'operator')}"}
+        refusal = root.post(f"{PREFIX}/images/delete", params={"image": TOOL}, headers=user)
+        assert (refusal.status_code, world.images.find(TOOL) is not None) == (403, True)
+        assert post(root, "delete", image=TOOL).json()["image"] == TOOL
+        assert post(root, "delete", image=TOOL).status_code == 404
+
+
 def test_disconnecting_ends_the_work(world: World) -> None:
     world.images.stuck = True
     with opened(world), client(world) as root:

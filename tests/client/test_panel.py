@@ -173,6 +173,18 @@ def test_a_preview_is_served_under_its_own_name_alone(relay: PanelRelay, page: h
                 assert browser.recv(65536) == b"hello"
 
 
+def test_a_preview_of_a_dead_port_is_a_page(relay: PanelRelay, page: httpx.Client, world: World) -> None:
+    headers = session(relay, page)
+    page.post(SANDBOXES, headers={**headers, "Content-Type": "application/yaml"}, content=QUICKSTART)
+    world.view.show(world.sandbox())
+    url = urlsplit(page.post("/panel/previews", json=PREVIEW, headers=headers).json()["url"])
+    for accept, kind in (("text/html,*/*", "text/html"), ("application/json", "text/plain")):
+        headers = {"Host": url.netloc, "Accept": accept}
+        answer = httpx.get(f"http://127.0.0.1:{url.port}/", headers=headers, timeout=60)
+        assert (answer.status_code, answer.headers["Content-Type"].split(";")[0]) == (502, kind)
+        assert "Nothing answers at port 80" in answer.text
+
+
 def test_two_requests_at_once_open_a_preview_once(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     with (
         opened(world),

@@ -113,6 +113,20 @@ def test_one_that_a_container_is_made_of_stays(world: World, name: str) -> None:
     assert [each.id for each in seen(world, made)] == [made]
 
 
+def test_an_image_is_deleted_by_its_name(world: World, name: str) -> None:
+    world.hand.build_image(name, ours=False)
+    assert world.images.delete(name) == ""
+    assert world.images.find(name) is None
+    assert world.images.delete(name) == ""
+
+
+def test_an_image_in_use_is_not_deleted(world: World, name: str) -> None:
+    world.hand.build_image(name, ours=False)
+    world.made(world.new_uid(), image=name)
+    assert world.images.delete(name) != ""
+    assert world.images.find(name) is not None
+
+
 # The agents' runtimes
 
 ON_DOCKER = pytest.mark.parametrize("world", [pytest.param("docker", marks=pytest.mark.docker)], indirect=True)

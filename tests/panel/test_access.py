@@ -71,6 +71,20 @@ def test_buttons_follow_rights(daemon: RunningDaemon, pages: Pages, token: Token
     expect(page.get_by_role("link", name="Audit")).to_have_count(0)
 
 
+def test_pasted_addresses_sign_in(pages: Pages, relay: PanelRelay, daemon: RunningDaemon) -> None:
+    page = pages.open(f"{relay.origin}/panel/")
+    page.get_by_label("Token").fill(relay.url())
+    page.get_by_role("button", name="Sign in").click()
+    expect(page.get_by_role("heading", name="Sandboxes")).to_be_visible()
+    page.get_by_role("button", name="Sign out").click()
+    expect(page.get_by_label("Token")).to_be_visible()
+    page.goto(relay.url())  # into the tab that is open
+    expect(page.get_by_role("heading", name="Sandboxes")).to_be_visible()
+    assert "code=" not in page.url
+    elsewhere = sign_in(pages, daemon, relay.url())
+    expect(elsewhere.get_by_role("alert")).to_contain_text("another panel")
+
+
 def test_link_of_the_command_works_once(pages: Pages, relay: PanelRelay) -> None:
     url = relay.url()
     page = pages.open(url)

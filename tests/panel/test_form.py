@@ -85,8 +85,97 @@ def test_every_field_of_the_form_is_in_the_object(world: World, sign_in: SignIn)
     assert template["env"] == [{"name": "MODE", "value": "<b>"}]
 
 
+# Kind -> what a person fills in.
+BLANKS = {
+    "sandboxtemplates": {},
+    "sandboxpools": {},
+    "mcpservers": {"package.name": "server", "package.version": "1.0.0"},
+    "providers": {"url": "https://api.example.org"},
+    "quotas": {},
+    "securityprofiles": {},
+    "modelservers": {},
+    "workflows": {},
+    "workflowruns": {},
+}
+
+
+def test_new_objects_need_their_blanks_alone(world: World, sign_in: SignIn) -> None:
+    page = sign_in("sandboxes")
+    for plural, blanks in BLANKS.items():
+        page.goto(f"{page.url.partition('#')[0]}#/{plural}/new")
+        expect(page.get_by_role("heading", level=1)).to_contain_text("New ")
+        page.get_by_label("Name", exact=True).first.fill("fresh")
+        for path, value in blanks.items():
+            block, _, field = path.rpartition(".")
+            place = page.get_by_role("group", name=block.capitalize(), exact=True) if block else page
+            place.get_by_label(re.compile(f"^{field}", re.IGNORECASE)).first.fill(value)
+        page.get_by_role("button", name="Review and create").click()
+        dialog = page.get_by_role("dialog")
+        expect(dialog.get_by_role("button", name="Create")).to_be_enabled()
+        dialog.get_by_role("button", name="Create").click()
+        expect(page.get_by_role("heading", name="fresh")).to_be_visible()
+    assert stored(world, "MCPServer", "fresh").spec["package"]["version"] == "1.0.0"
+
+
+def test_yaml_has_lines_and_completions(world: World, sign_in: SignIn) -> None:
+    page = sign_in("mcpservers/new")
+    page.get_by_role("button", name="YAML", exact=True).click()
+    text, choices = page.get_by_role("textbox", name="YAML"), page.get_by_role("listbox", name="Completions")
+    expect(page.locator(".gutter")).to_contain_text("10")
+    text.press("Control+End")
+    page.keyboard.type("  tru")
+    expect(choices.get_by_role("option")).to_have_text(re.compile("^trust"))
+    page.keyboard.press("Enter")
+    page.keyboard.press("Control+Space")
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("Enter")
+    expect(text).to_have_value(re.compile("\n  trust: verified$"))
+    page.keyboard.press("Enter")
+    page.keyboard.type("net")
+    page.keyboard.press("Tab")
+    page.keyboard.press("Control+Space")
+    expect(choices.get_by_role("option")).to_have_text(re.compile("^allowedHosts"))
+    page.keyboard.press("Escape")
+    expect(choices).to_have_count(0)
+    page.get_by_role("button", name="Review and create").click()
+    expect(page.locator(".gutter .refused").first).to_have_text("4")
+    expect(page.get_by_role("alert")).to_contain_text("Line 9: spec.package.name")
+
+
+def test_rows_are_acted_on_together(world: World, sign_in: SignIn) -> None:
+    volumes = [{"name": "data", "mountPath": "/data", "size": "1Gi"}]
+    for name in ("one", "two", "three"):
+        world.apply(sandbox(name, template={"image": "paddock/base:1", "volumes": volumes}))
+    page = sign_in("sandboxes")
+    for name in ("one", "two"):
+        page.get_by_role("checkbox", name=f"Select {name}").check()
+    selection, dialog = page.get_by_role("group", name="Selection"), page.get_by_role("dialog")
+    expect(selection).to_contain_text("2 selected")
+    selection.get_by_role("button", name="Suspend").click()
+    expect(dialog).to_contain_text("Stops its processes")
+    dialog.get_by_role("button", name="Suspend").click()
+    expect(dialog).to_have_count(0)
+    assert [stored(world, SANDBOX.name, name).spec["runState"] for name in ("one", "two")] == ["Suspended"] * 2
+    page.get_by_role("checkbox", name="Select all shown").check()
+    selection.get_by_role("button", name="Suspend").click()
+    expect(dialog).to_contain_text("2 more are so already")
+    dialog.get_by_role("button", name="Cancel").click()
+    page.get_by_role("button", name="Delete three").click()
+    expect(dialog).to_contain_text("Lost: what it wrote to its root file system and to memory. Stays: volume data")
+    dialog.get_by_role("textbox").fill("three")
+    dialog.get_by_role("button", name="Delete").click()
+    expect(dialog).to_have_count(0)
+    assert stored(world, SANDBOX.name, "three").deleted_at is not None
+    reading = sign_in("sandboxes", "viewer", "default")
+    expect(reading.get_by_role("button", name="Delete one")).to_be_disabled()
+
+
 def test_pools_show_their_members_and_are_scaled(world: World, sign_in: SignIn) -> None:
     world.apply(POOL)
+    document = json.loads(sandbox("claimed", templateRef={"name": "python"}))
+    del document["spec"]["template"]
+    world.apply(json.dumps(document))
+    put(world, stored(world, SANDBOX.name, "claimed"), status={"launchType": "Warm"})
     put(world, stored(world, "SandboxPool", "python"), status={"readyReplicas": 1, "claimedReplicas": 1})
     page = sign_in("sandboxpools")
     row = page.get_by_role("row", name="python")
@@ -96,6 +185,10 @@ def test_pools_show_their_members_and_are_scaled(world: World, sign_in: SignIn) 
     row.get_by_role("button", name="Keep one more warm in python").click()
     expect(row).to_contain_text("1 of 3")
     assert stored(world, "SandboxPool", "python").spec["warmReplicas"] == 3
+    row.get_by_role("link", name="python").first.click()
+    expect(page.get_by_role("region", name="Members").first.get_by_role("row", name="claimed")).to_contain_text(
+        "Claimed"
+    )
 
 
 def test_tokens_are_created_and_revoked(world: World, sign_in: SignIn) -> None:

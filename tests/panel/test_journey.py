@@ -111,6 +111,7 @@ def test_charts_show_use_and_limits(daemon: RunningDaemon, page: Page) -> None:
     for title, limit in (("CPU", "0.10 cores"), ("Memory", "64.0 MiB"), ("Processes (PIDs)", "64")):
         expect(page.get_by_role("region", name=title, exact=True)).to_contain_text(f"limit {limit}")
     expect(page.get_by_role("region", name="CPU", exact=True).locator("canvas")).to_be_visible()
+    expect(page.get_by_text("The last hour")).to_be_visible()
     daemon.paddock("delete", "sandbox", "busy")
 
 
@@ -182,6 +183,10 @@ def test_preview_has_an_origin_of_its_own(daemon: RunningDaemon, pages: Pages, p
         f"{relay.origin}/apis/paddock/v1alpha1/sandboxes",
     )
     assert tried == "refused"
+    page.get_by_role("region", name="Preview").get_by_label("Port").fill("8001")
+    with page.context.expect_page() as opened:
+        page.get_by_role("button", name="Open", exact=True).click()
+    expect(opened.value.get_by_role("heading", name="Nothing answers at port 8001")).to_be_visible()
 
 
 def test_names_and_labels_stay_text(daemon: RunningDaemon, page: Page) -> None:

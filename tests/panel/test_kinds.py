@@ -111,17 +111,27 @@ def test_unknown_kind_has_list_page_and_editor(world: World, sign_in: SignIn) ->
     expect(page.locator("pre")).to_contain_text("<b>corner</b>")
     page.get_by_role("navigation", name="Kinds").get_by_role("link", name="Street lamps").click()
     page.get_by_role("link", name="New street lamp").click()
-    text = page.get_by_role("textbox", name="YAML")
-    expect(text).to_have_value("apiVersion: paddock/v1alpha1\nkind: StreetLamp\nmetadata:\n  name: new\n"
-                               "  namespace: default\nspec:\n  colour: warm\n  place: \"\"\n")  # fmt: skip
-    page.get_by_text("Fields of spec").click()
     expect(page.get_by_text("Its state now.")).to_be_visible()
-    text.fill(text.input_value().replace("name: new", "name: second").replace('""', "corner"))
-    page.get_by_role("button", name="Review changes").click()
+    page.get_by_label("Name", exact=True).fill("second")
+    page.get_by_label("Place").fill("corner")
+    page.get_by_text("Bulbs", exact=True).click()
+    page.get_by_role("group", name="Bulbs").get_by_role("button", name="Add").click()
+    page.get_by_label("Watts").fill("60")
+    page.get_by_role("button", name="YAML", exact=True).click()
+    expect(page.get_by_role("textbox", name="YAML")).to_have_value(
+        "apiVersion: paddock/v1alpha1\nkind: StreetLamp\nmetadata:\n  name: second\n"
+        "  namespace: default\nspec:\n  colour: warm\n  place: corner\n  bulbs:\n    - watts: 60\n"
+    )
+    page.get_by_role("button", name="Review and create").click()
     expect(page.get_by_role("dialog")).to_contain_text("be forecast now")  # there is no engine here
     page.get_by_role("dialog").get_by_role("button", name="Create").click()
     expect(page.get_by_role("heading", name="second")).to_be_visible()
-    assert stored(world, "StreetLamp", "second").spec["colour"] == "warm"
+    assert stored(world, "StreetLamp", "second").spec["bulbs"] == [{"watts": 60}]
+    page.get_by_role("link", name="Edit").click()
+    page.get_by_role("combobox", name="Colour").select_option("cold")
+    page.get_by_role("button", name="Apply configuration").click()
+    page.get_by_role("dialog").get_by_role("button", name="Apply").click()
+    expect(page.get_by_role("region", name="Spec")).to_contain_text("cold")
     page.get_by_role("button", name="Delete").click()
     page.get_by_role("dialog").get_by_role("textbox").fill("second")
     page.get_by_role("dialog").get_by_role("button", name="Delete").click()
@@ -160,6 +170,39 @@ def test_changed_tools_of_a_server_are_approved(world: World, sign_in: SignIn) -
     page.get_by_role("region", name="Sessions").get_by_role("button", name="End").click()
     page.get_by_role("dialog").get_by_role("button", name="End").click()
     wait_for("its deletion", lambda: world.sandbox("session-1").deleted_at is not None, 60)
+
+
+def test_images_are_built_and_deleted(world: World, sign_in: SignIn) -> None:
+    page = sign_in("images")
+    page.get_by_role("button", name="Build an image").click()
+    dialog = page.get_by_role("dialog")
+    dialog.get_by_label("Name and tag").fill("team/tool:1")
+    dialog.get_by_label("Dockerfile").fill("FROM paddock/base:1\nADD app /app\n")
+    dialog.get_by_label("Files beside it").set_input_files({"name": "app", "mimeType": "", "buffer": b"x" * 700})
+    dialog.get_by_role("button", name="Build").click()
+    expect(dialog.get_by_role("alert")).to_contain_text("Line 2")
+    dialog.get_by_label("Dockerfile").fill("FROM paddock/base:1\nCOPY app /app\n")
+    dialog.get_by_role("button", name="Build").click()
+    row = page.get_by_role("row", name="team/tool:1")
+    row.get_by_role("button", name="Delete").click()
+    dialog.get_by_role("button", name="Delete").click()
+    expect(row).to_have_count(0)
+    assert world.images.find("team/tool:1") is None
+
+
+def test_secrets_are_set_and_never_shown(world: World, sign_in: SignIn) -> None:
+    mounts = [{"name": "npm", "mountPath": "/run/npm"}]
+    world.apply(sandbox("builder", template={"image": "paddock/base:1", "secrets": mounts}))
+    page = sign_in("secrets")
+    row = page.get_by_role("row", name="npm")
+    expect(row).to_contain_text("not set")
+    expect(row.get_by_role("link", name="Sandbox builder")).to_be_visible()
+    row.get_by_role("button", name="Set npm").click()
+    page.get_by_role("dialog").get_by_label("Value").fill("s3cr3t")
+    page.get_by_role("dialog").get_by_role("button", name="Set", exact=True).click()
+    expect(row.locator("time")).to_be_visible()
+    assert (world.folder / "secrets/default/npm").read_text() == "s3cr3t"
+    assert "s3cr3t" not in page.content()
 
 
 def test_images_are_listed_and_pulled(world: World, sign_in: SignIn) -> None:

@@ -46,17 +46,18 @@ SHOWN = {
     "instances": "pdk-shop-api",
     "mcpservers": "calculator",
     "mcpservers/default/calculator": "How it runs",
-    "mcpservers/new": "Fields of spec",
+    "mcpservers/new": "Package that has the server",
     "sandboxes/agents/coder": "List its tools",
     "models": "openrouter",
     "providers/default/openrouter": "Requests, last minute",
-    "providers/new": "Fields of spec",
+    "providers/new": "Review and create",
     "workflows/agents/build": "It has not run yet",
     "workflowruns": "hello",
     "workflowruns/agents/hello": "1 of 1 done",
     "plugins/agents/docker-mcp-tools": "It needs none",
     "projects": "No projects",
     "images": "paddock/python:1",
+    "secrets": "No secrets",
     "audit": "create",
     "tokens": "No tokens",
 }
@@ -144,6 +145,8 @@ def test_narrow_screens_scroll_in_one_direction(busy: RunningDaemon, pages: Page
         show(page, relay, path)
         wide = page.evaluate("document.documentElement.scrollWidth - innerWidth")
         assert wide <= 0, f"{path} is {wide} px too wide"
+        if path.endswith("events"):
+            assert page.locator(".scroll").evaluate("(region) => region.scrollWidth - region.clientWidth") == 0
     page.get_by_role("button", name="Menu").click()
     page.get_by_role("link", name="Pools").click()
     expect(page.get_by_role("heading", name="Pools")).to_be_visible()
@@ -231,7 +234,9 @@ def settle(page: Page, name: str) -> None:
         # Beside other work it gets less than its limit, which no picture should show.
         use = "0.10 cores" if os.environ.get("PADDOCK_SCREENSHOTS") else re.compile(r"0\.(0[1-9]|10) cores")
         expect(page.get_by_role("region", name="CPU").locator("b").first).to_have_text(use)
-        expect(page.get_by_role("region", name="CPU").get_by_role("img")).to_have_attribute("data-samples", "8")
+        expect(page.get_by_role("region", name="CPU").get_by_role("img")).to_have_attribute(
+            "data-samples", re.compile("^([89]|[0-9]{2,})$")
+        )
     else:
         page.get_by_label("CPU").fill("250m")
         page.get_by_label("Memory").fill("128Mi")

@@ -1,0 +1,66 @@
+"""Secrets over HTTP: names and what uses them, values that only go in, and admins alone."""
+
+import json
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.api.listeners import API, client, opened, token
+from tests.helpers_api import World
+
+HOST = "api.example.org"
+
+
+def document(kind: str, name: str, spec: dict[str, Any]) -> str:
+    return json.dumps({"apiVersion": "paddock/v1alpha1", "kind": kind, "metadata": {"name": name}, "spec": spec})
+
+
+def put(root: httpx.Client, name: str, **fields: Any) -> httpx.Response:
+    return root.put(f"{API}/namespaces/default/secrets/{name}", json=fields)
+
+
+def test_secrets_are_listed_with_their_users(world: World) -> None:
+    mounts = [{"name": "npm", "mountPath": "/run/npm"}]
+    credentials = [{"host": HOST, "secretRef": {"name": "git"}}]
+    template = {"image": "paddock/python:1", "secrets": mounts, "securityLevel": "development"}
+    world.apply(document("Sandbox", "web", {"template": template, "credentials": credentials}))
+    world.apply(document("Provider", "ai", {"type": "OpenAI", "url": f"https://{HOST}", "secretRef": {"name": "key"}}))
+    with opened(world), client(world) as root:
+        assert put(root, "npm", value="one\n", **{"for": "sandboxes"}).json()["result"] == "created"
+        assert put(root, "npm", value="two\n", **{"for": "sandboxes"}).json()["result"] == "changed"
+        assert put(root, "git", value="three", **{"for": HOST}).status_code == 200
+        text = root.get(f"{API}/secrets").text
+    items = {(item["for"], item["name"]): item for item in json.loads(text)["items"]}
+    assert {key: [user["name"] for user in item["usedBy"]] for key, item in items.items()} == {
+        ("sandboxes", "npm"): ["web"],
+        (HOST, "git"): ["web"],
+        ("providers", "key"): ["ai"],
+    }
+    assert [key for key, item in items.items() if item["changedTime"] is None] == [("providers", "key")]
+    assert (world.folder / "secrets/default/npm").read_bytes() == b"two\n"
+    assert "two" not in text
+
+
+def test_values_are_nowhere_but_in_the_file(world: World) -> None:
+    with opened(world), client(world) as root:
+        assert put(root, "key", value="s3cr3t", hosts=[HOST], **{"for": "providers"}).status_code == 200
+        refusals = [
+            put(root, "key", value="s3cr3t", other=1, **{"for": "providers"}),
+            put(root, "Key", value="s3cr3t", **{"for": "sandboxes"}),
+            put(root, "bare", value="s3cr3t", **{"for": "providers"}),
+            put(root, "key", value="s3cr3t", hosts=[HOST], **{"for": "sandboxes"}),
+        ]
+        audit = root.get(f"{API}/audit").text
+    assert [refusal.status_code for refusal in refusals] == [400] * 4
+    assert not any("s3cr3t" in text for text in (audit, *(refusal.text for refusal in refusals)))
+    assert "secrets" in audit
+
+
+@pytest.mark.parametrize(("role", "namespaces"), [("operator", ()), ("admin", ("default",))])
+def test_only_admins_of_everything_see_secrets(world: World, role: str, namespaces: tuple[str, ...]) -> None:
+    with opened(world), client(world) as root:
+        root.headers["Authorization"] = f"Bearer {token(world, role, *namespaces)}"
+        assert root.get(f"{API}/secrets").status_code == 403
+        assert put(root, "npm", value="x", **{"for": "sandboxes"}).status_code == 403
+    assert not (world.folder / "secrets").exists()
