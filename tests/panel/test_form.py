@@ -15,6 +15,12 @@ from tests.panel.test_kinds import SignIn, put, sign_in, stored, world
 __all__ = ["quiet", "sign_in", "world"]
 pytestmark = [pytest.mark.panel, pytest.mark.docker, pytest.mark.timeout(300)]
 expect.set_options(timeout=WAIT_MS)
+PROVIDER = """\
+apiVersion: paddock/v1alpha1
+kind: Provider
+metadata: {name: openai}
+spec: {type: OpenAI, url: "https://api.example.org"}
+"""
 POOL = """\
 apiVersion: paddock/v1alpha1
 kind: SandboxTemplate
@@ -29,8 +35,10 @@ spec: {templateRef: {name: python}, warmReplicas: 2, maxReplicas: 4}
 
 
 def test_every_field_of_the_form_is_in_the_object(world: World, sign_in: SignIn) -> None:
+    world.apply(PROVIDER)
     page = sign_in("sandboxes/new")
     page.get_by_label("Name", exact=True).fill("whole")
+    page.get_by_role("checkbox", name="openai provider").check()
     page.get_by_label("Enabled").uncheck()
     page.get_by_label(re.compile("^Image")).fill("paddock/base:1")
     page.get_by_label("Command").fill('sh -c "sleep 1"')
@@ -73,6 +81,7 @@ def test_every_field_of_the_form_is_in_the_object(world: World, sign_in: SignIn)
     life = {"idleTimeoutSeconds": 600, "onIdle": "Suspend", "onSuspend": "Discard"}
     assert life.items() <= spec["lifecycle"].items()
     assert spec["template"]["agent"] is not None
+    assert spec["models"] == [{"providerRef": {"name": "openai"}}]
     assert spec["network"]["allowedHosts"] == ["pypi.org", "files.pythonhosted.org"]
     template = spec["template"]
     assert (template["image"], template["command"]) == ("paddock/base:1", ["sh", "-c", "sleep 1"])

@@ -83,7 +83,7 @@ class DockerImages:
             image = self.find(name)
             if image is None:
                 return ""
-            if any(other.startswith(f"{IMAGE_REPOSITORY}:") for other in image.names):
+            if any(label.startswith(f"{IMAGE_REPOSITORY}:") for label in image.names):
                 return "a snapshot begins from it"
             self._client.call("images.remove", _removal(name))  # the engine refuses one that a container uses
         except ImageError as error:

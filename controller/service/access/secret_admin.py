@@ -115,19 +115,19 @@ def _references(obj: StoredObject) -> Iterator[tuple[str, str]]:
 def _references_in(value: Any, use: str) -> Iterator[tuple[str, str]]:
     if isinstance(value, Mapping):
         host = value.get("host")
-        for field, part in value.items():
+        for field, child in value.items():
             if field == "secretRef":
-                yield from _named(part, host if isinstance(host, str) and host else use)
-            elif field == "secrets" and isinstance(part, Sequence):
-                for entry in part:
-                    yield from _named(entry, _SANDBOXES)
+                yield from _reference(child, host if isinstance(host, str) and host else use)
+            elif field == "secrets" and isinstance(child, Sequence):
+                for entry in child:
+                    yield from _reference(entry, _SANDBOXES)
             else:
-                yield from _references_in(part, use)
+                yield from _references_in(child, use)
     elif isinstance(value, list | tuple):
-        for part in value:
-            yield from _references_in(part, use)
+        for child in value:
+            yield from _references_in(child, use)
 
 
-def _named(reference: Any, use: str) -> Iterator[tuple[str, str]]:
+def _reference(reference: Any, use: str) -> Iterator[tuple[str, str]]:
     if isinstance(reference, Mapping) and isinstance(reference.get("name"), str):
         yield use, reference["name"]

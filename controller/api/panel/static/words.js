@@ -42,3 +42,10 @@ export function filesText(object, deleted) {
   const { stay, go } = filesOf(object, deleted);
   return `Lost: ${go}. ${stay ? `Stays: ${stay}.` : 'Nothing stays: it has no volume and no folder of the host.'}${deleted ? ' Its snapshots stay.' : ''}`;
 }
+
+const DELETED = {
+  Volume: 'Its data goes for good.', SandboxSnapshot: 'Its files go for good. Sandboxes that were made from it stay.', SandboxPool: 'Its warm members go; sandboxes that began with one stay.',
+  SandboxTemplate: 'No sandbox can be created from it any more.', MCPServer: 'Its sessions end.', Provider: 'Sandboxes that name it lose its models at once.', ModelServer: 'Its model ends; sandboxes that name it lose it at once.', WorkflowRun: 'Its logs and artifacts go for good.',
+};
+/** What goes with a deleted object; '' where nothing but the object does. */
+export const deletionText = (kind, object) => (kind.kind === 'Sandbox' ? filesText(object, true) : DELETED[kind.kind] ?? '');

@@ -2,7 +2,7 @@
 import { html, titleOf, useEffect, useState, visibleText } from '../lib.js';
 import { call, ended, mayI, pathOf, remove, sandboxPath, sleep } from '../api.js';
 import { Button, Confirm, ErrorNote, toast } from '../ui.js';
-import { filesText, keptBySuspension } from '../words.js';
+import { deletionText, keptBySuspension } from '../words.js';
 
 const MERGE = 'application/merge-patch+json';
 const AT_ONCE = 4;
@@ -35,7 +35,7 @@ const ACTIONS = {
   suspend: { title: 'Suspend', icon: 'idle', fits: runs, act: (object) => setState(object, 'Suspended'), about: (object) => keptBySuspension(object).text },
   hibernate: { title: 'Hibernate', icon: 'disk', fits: runs, act: (object) => setState(object, 'Hibernated'), about: () => 'Freezes its processes, and moves their memory to swap. Nothing is lost, unless the host stops.' },
   restart: { title: 'Restart', icon: 'again', fits: runs, act: restart, about: (object) => keptBySuspension(object).text },
-  delete: { title: 'Delete', icon: 'trash', tone: 'danger', verb: 'delete', act: null, about: (object) => filesText(object, true) },
+  delete: { title: 'Delete', icon: 'trash', tone: 'danger', verb: 'delete', act: null, about: (object, kind) => deletionText(kind, object) },
 };
 const namesOf = (kind) => (kind.kind === 'Sandbox' ? Object.keys(ACTIONS) : ['delete']);
 
@@ -72,7 +72,6 @@ function Ask({ kind, task, onClose, onDone }) {
     each(task.rows, (row) => call(pathOf(kind, row.metadata.namespace, row.metadata.name)).catch((error) => { if (error.status !== 404) throw error; return null; }))
       .then((answers) => { setObjects(answers.filter(({ value }) => value).map(({ value }) => value)); setFailures(answers.filter(({ error }) => error)); });
   }, []);
-  const sandboxes = kind.kind === 'Sandbox';
   const fitting = (objects ?? []).filter(fits);
   const count = task.rows.length;
   const subject = count === 1 ? task.rows[0].metadata.name : `${count} ${titleOf(kind.kind).toLowerCase()}`;
@@ -90,7 +89,7 @@ function Ask({ kind, task, onClose, onDone }) {
   const confirm = task.action !== 'delete' ? '' : count === 1 ? task.rows[0].metadata.name : `delete ${count}`;
   return html`<${Confirm} title=${`${title} ${visibleText(subject)}`} action=${title} tone=${tone ?? 'primary'} confirm=${confirm} onClose=${onClose} onDo=${go} disabled=${!fitting.length}>
     ${!objects ? html`<p class="quiet">Loading…</p>` : !fitting.length ? html`<p>Nothing to do: ${count === 1 ? 'it is' : 'they are'} so already.</p>`
-    : html`<ul class="losses">${fitting.map((object) => html`<li key=${object.metadata.uid}><b>${object.metadata.namespace ? `${visibleText(object.metadata.namespace)} / ` : ''}${visibleText(object.metadata.name)}</b>${sandboxes ? html`<div class="quiet">${visibleText(about(object))}</div>` : ''}</li>`)}</ul>
+    : html`<ul class="losses">${fitting.map((object) => html`<li key=${object.metadata.uid}><b>${object.metadata.namespace ? `${visibleText(object.metadata.namespace)} / ` : ''}${visibleText(object.metadata.name)}</b><div class="quiet">${visibleText(about(object, kind))}</div></li>`)}</ul>
       ${fitting.length < objects.length ? html`<p class="quiet">${objects.length - fitting.length} more ${objects.length - fitting.length === 1 ? 'is' : 'are'} so already.</p>` : ''}`}
     ${task.action === 'restart' ? html`<p class="quiet">Keep this page open until they have started again.</p>` : ''}
     <p class="quiet" role="status">${progress}</p>

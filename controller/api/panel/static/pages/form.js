@@ -89,6 +89,7 @@ function Fields({ doc, set, schema, create, causes }) {
       <${Select} label="When idle" ...${field(['spec', 'lifecycle', 'onIdle'])}/>
       <${Select} label="On suspension" ...${field(['spec', 'lifecycle', 'onSuspend'])}/>
       ${own ? html`<${Field} label="Agent" badge="recreate" help=${helpOf(schemaAt(schema, ['spec', 'template', 'agent']))} error=${causes['spec.template.agent']}>${(props) => html`<input type="checkbox" class="switch" role="switch" ...${props} checked=${Boolean(spec.template.agent)} onChange=${(event) => set(['spec', 'template', 'agent'], event.target.checked ? {} : undefined)}/>`}</${Field}>` : ''}</div></${Card}>
+    <${Models} namespace=${namespace} list=${spec.models ?? []} help=${helpOf(schemaAt(schema, ['spec', 'models']))} error=${causes['spec.models']} onChange=${(list) => set(['spec', 'models'], list.length ? list : undefined)}/>
     ${own ? html`<${Volumes} doc=${doc} set=${set} schema=${schema} causes=${causes}/><${Environment} doc=${doc} set=${set} schema=${schema} causes=${causes}/>` : ''}`;
 }
 
@@ -110,6 +111,18 @@ function Narrowing({ doc, set, schema, effective, causes }) {
       <option value="">Bridge: as the level allows (${effective?.network.mode ?? '…'})</option>${ORDER.map((each, rank) => html`<option key=${each} value=${each} disabled=${rank > widest}>${each === 'none' ? 'None' : each === 'sealed' ? 'Listed hosts only' : 'Internet'}: ${MODES[each]}</option>`)}<option disabled>Host: refused</option></select>`}</${Field}>
     <${Field} label="Read-only root" badge="recreate" help=${about('readOnlyRootFilesystem')} error=${causes['spec.template.security.readOnlyRootFilesystem']}>${(props) => html`<input type="checkbox" class="switch" role="switch" ...${props} disabled=${effective?.readOnlyRootFilesystem} checked=${effective?.readOnlyRootFilesystem || security.readOnlyRootFilesystem === true} onChange=${(event) => put('readOnlyRootFilesystem', event.target.checked ? true : undefined)}/>`}</${Field}></div>
     <fieldset class="field gap"><legend>Capabilities <span class="badge recreate">recreate</span></legend>${all.length ? html`<div class="checks">${all.map((each) => html`<label key=${each}><input type="checkbox" checked=${kept.includes(each)} onChange=${(event) => { const next = all.filter((one) => (one === each ? event.target.checked : kept.includes(one))); put('capabilities', next.length === effective?.capabilities.length ? undefined : next); }}/><code>${each}</code></label>`)}</div>` : html`<span class="quiet">This level keeps none.</span>`}<div class="help">${about('capabilities')}</div>${causes['spec.template.security.capabilities'] ? html`<span class="wrong">${causes['spec.template.security.capabilities']}</span>` : ''}</fieldset>`;
+}
+
+const SOURCES = { providers: 'providerRef', modelservers: 'modelServerRef' };
+
+/** The models that it may use: the providers and model servers of its namespace. */
+function Models({ namespace, list, help, error, onChange }) {
+  const ask = (plural) => (signal) => call(`namespaces/${encodeURIComponent(namespace)}/${plural}`, { signal });
+  const lists = { providers: usePolled(ask('providers'), 0, [namespace]).value, modelservers: usePolled(ask('modelservers'), 0, [namespace]).value };
+  const refs = Object.entries(SOURCES).flatMap(([plural, field]) => [...new Set([...(lists[plural]?.items ?? []).map((each) => each.metadata.name), ...list.map((each) => each[field]?.name)].filter(Boolean))].map((name) => ({ field, name })));
+  const has = ({ field, name }) => list.some((each) => each[field]?.name === name);
+  const toggle = (ref, on) => onChange(on ? [...list, { [ref.field]: { name: ref.name } }] : list.filter((each) => each[ref.field]?.name !== ref.name));
+  return html`<${Card} title="Models"><fieldset class="field"><legend class="visually-hidden">Models</legend>${refs.length ? html`<div class="checks">${refs.map((ref) => html`<label key=${ref.field + ref.name}><input type="checkbox" checked=${has(ref)} onChange=${(event) => toggle(ref, event.target.checked)}/>${visibleText(ref.name)} <span class="quiet">${ref.field === 'providerRef' ? 'provider' : 'model server'}</span></label>`)}</div>` : html`<span class="quiet">Its namespace has no provider and no model server.</span>`}<div class="help">${help}</div>${error ? html`<span class="wrong">${visibleText(error)}</span>` : ''}</fieldset></${Card}>`;
 }
 
 function Volumes({ doc, set, schema, causes }) {

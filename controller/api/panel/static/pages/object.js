@@ -2,6 +2,7 @@
 import { html, titleOf, useMemo, useState, visibleText, when, wordsOf } from '../lib.js';
 import { call, remove, useCan, useObject, usePolled } from '../api.js';
 import { Button, Card, Conditions, Confirm, ErrorNote, Facts, Status, Tabs, toast } from '../ui.js';
+import { deletionText } from '../words.js';
 import { toYaml } from '../yaml.js';
 import { DocumentForm } from './document.js';
 import { least } from './fields.js';
@@ -64,7 +65,7 @@ export function Existing({ kind, namespace, name, tab, actions: Actions, cards: 
       ${own ? '' : html`<${Card} title=${'spec' in object ? 'Spec' : kind.kind}><${Facts} facts=${[...flat('spec' in object ? spec : { ...object, metadata: undefined, apiVersion: undefined, kind: undefined, status: undefined }), object.metadata.creationTimestamp && ['Created', when(object.metadata.creationTimestamp)], ...labelsOf(object)]}/></${Card}>`}
       ${!own && Object.keys(status).some((each) => each !== 'conditions' && each !== 'observedGeneration') ? html`<${Card} title="Status"><${Facts} facts=${flat({ ...status, conditions: undefined, observedGeneration: undefined })}/></${Card}>` : ''}
       ${kind.namespaced && kind.kind !== 'Event' ? html`<${Card} wide=${true} title="Events"><${Events} namespace=${namespace} name=${name} kind=${kind.kind} version=${object.metadata.resourceVersion} most=${8}/></${Card}>` : ''}</div>`}
-    ${asking ? html`<${Confirm} title=${`Delete ${name}`} action="Delete" confirm=${name} onClose=${() => setAsking(false)} onDo=${async () => { await remove(kind, object); toast(`${name}: deletion requested`); location.hash = `#/${kind.name}`; }}><p>Delete ${wordsOf(kind.kind)} <b>${visibleText(name)}</b>?</p></${Confirm}>` : ''}`;
+    ${asking ? html`<${Confirm} title=${`Delete ${name}`} action="Delete" confirm=${name} onClose=${() => setAsking(false)} onDo=${async () => { await remove(kind, object); toast(`${name}: deletion requested`); location.hash = `#/${kind.name}`; }}><p>Delete ${wordsOf(kind.kind)} <b>${visibleText(name)}</b>? ${visibleText(deletionText(kind, object))}</p></${Confirm}>` : ''}`;
 }
 
 const labelsOf = ({ metadata }) => (metadata.labels ? [['Labels', Object.entries(metadata.labels).map(([key, value]) => `${key}=${value}`).join(', ')]] : []);
