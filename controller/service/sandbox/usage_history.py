@@ -18,17 +18,26 @@ _log = structlog.get_logger("paddock.usage")
 
 @dataclass(frozen=True, slots=True)
 class PastUsage:
-    """Usage at one time (Unix seconds). Counters start with the container; None: no limit, no network, not reported."""
+    """Usage at one time. Counters start with the container; None: no limit, no network, not reported."""
 
     at: float
+    """Time of the sample, Unix seconds."""
     cpu_percent: float
+    """CPU before it; 100 is one busy core."""
     memory_bytes: float | None
+    """Memory without what the kernel can give back."""
     memory_limit_bytes: float | None
+    """Its limit of memory."""
     network_receive_bytes: float | None
+    """Counter of received bytes."""
     network_transmit_bytes: float | None
+    """Counter of sent bytes."""
     disk_read_bytes: float | None
+    """Counter of bytes read."""
     disk_write_bytes: float | None
+    """Counter of bytes written."""
     processes: float | None
+    """Number of processes."""
 
 
 _FIELDS = len(PastUsage.__slots__)
