@@ -40,7 +40,6 @@ from controller.ports.fleet import NOT_REACHED, SINGLE, Fleet, Reached
 from controller.ports.snapshots import Snapshots
 from controller.service.access.access import bounding
 from controller.service.access.audit import Recorder, auditing
-from controller.service.access.secret_admin import NoSecretFiles, SecretAdmin
 from controller.service.access.token_admin import TokenAdmin
 from controller.service.access.token_expiry import TokenExpirations
 from controller.service.admission import Admit
@@ -69,6 +68,7 @@ from controller.service.objects.compose import Compose
 from controller.service.objects.objects import Objects
 from controller.service.objects.patch import Patch
 from controller.service.objects.pipeline import Pipeline
+from controller.service.objects.secret_admin import NoSecretFiles, SecretAdmin
 from controller.service.objects.write import Write
 from controller.service.parsing import Parsing
 from controller.service.plugin.objects import PluginObjects

@@ -10,8 +10,8 @@ from controller.api.common import models
 from controller.api.common.dependencies import UseCases
 from controller.api.common.models import PREFIX
 from controller.service import errors
-from controller.service.access.secret_admin import UsedSecret
 from controller.service.listing import serialize
+from controller.service.objects.secret_admin import UsedSecret
 from controller.version import API_VERSION
 
 _MOST_CHARACTERS = 1 << 20
