@@ -56,13 +56,15 @@ services:
     command: sh -c 'echo up; exec sleep 1000'
     ports: ["8080"]
     restart: always
-  once: {image: "paddock/test-tiny:1", command: echo done}
+  once: {image: "paddock/test-tiny:1", command: cat /src/text, volumes: ["./src:/src:ro"]}
 """
 
 
 @pytest.fixture(scope="module")
 def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningDaemon]:
-    with running(tmp_path_factory.mktemp("state"), PADDOCK_IMAGE_BUILD="run") as daemon:
+    roots = json.dumps([{"path": str(tmp_path_factory.getbasetemp()), "namespaces": ["default"]}])
+    folder = tmp_path_factory.mktemp("state")
+    with running(folder, PADDOCK_IMAGE_BUILD="run", PADDOCK_HOST_ROOTS=roots) as daemon:
         yield daemon
 
 
@@ -108,6 +110,8 @@ def test_a_built_image_runs_as_two_services(daemon: RunningDaemon, tmp_path: Pat
 
 def test_up_in_front_follows_logs_and_stops(daemon: RunningDaemon, tmp_path: Path) -> None:
     (tmp_path / "compose.yaml").write_text(FRONT)
+    (tmp_path / "src").mkdir()
+    (tmp_path / "src/text").write_text("done\n")
     words = ("compose", "-f", str(tmp_path / "compose.yaml"))
     command = [sys.executable, "-m", "controller", *words, "up"]
     with subprocess.Popen(

@@ -54,6 +54,7 @@ def main() -> None:
     )
     argument_parser.add_argument("--minutes", type=float, default=5, help="of load before they are drawn")
     args = argument_parser.parse_args()
+    args.folder = args.folder.resolve()  # a browser takes whole addresses only
     if impossible():
         sys.exit(f"no pictures can be drawn here: {impossible()}")
     args.folder.mkdir(parents=True, exist_ok=True)
