@@ -213,7 +213,12 @@ def up(
         say(f"{outcome['resource']}/{outcome['metadata']['name']} {outcome['result']}")
     sandboxes = list(composed.sandboxes.values())
     _set_run_state(client, project.namespace, sandboxes, "Running")
-    _wait(client, project.namespace, sandboxes, timeout)
+    try:
+        _wait(client, project.namespace, sandboxes, timeout)
+    except KeyboardInterrupt:
+        if not detach:
+            _stop_interrupted(client, project.namespace, sandboxes)
+        raise
     ports = [(port.sandbox, port.local, port.remote) for port in composed.ports]
     if detach:
         _forward_beside(project, composed.project, ports)
@@ -270,9 +275,14 @@ def _attend(
         else:
             note("all services have ended; `paddock compose down` deletes them")
             return
+    _stop_interrupted(client, project.namespace, sandboxes)
+
+
+def _stop_interrupted(client: Client, namespace: str, names: Sequence[str]) -> None:
+    """Stop services after a Ctrl-C; a second one ends the wait for that."""
     note("stopping the services (Ctrl-C: not waiting for them); `paddock compose down` deletes them")
     with contextlib.suppress(KeyboardInterrupt):
-        _stop(client, project.namespace, sandboxes, _STOP_SECONDS)
+        _stop(client, namespace, names, _STOP_SECONDS)
 
 
 def _stop(client: Client, namespace: str, names: Sequence[str], timeout: float) -> None:
