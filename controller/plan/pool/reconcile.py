@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
+from controller.kinds.common.labels import container_name
 from controller.kinds.planning.instance_record import RETIRED, WARM, Instance
 from controller.kinds.planning.plan import StatusWrite
 from controller.kinds.planning.snapshot import Pool
@@ -25,7 +26,7 @@ from controller.plan.pool.sandboxpool import (
     replicas,
     retirements,
 )
-from controller.plan.sandbox.object_context import context_with, rendered_with
+from controller.plan.sandbox.object_context import own_containers, rendered_with
 from controller.policy.sandbox import admit_with
 
 
@@ -103,7 +104,8 @@ def _warm_members(builder: PlanBuilder, pool: Pool, instances: Iterable[Instance
         sandbox = memo.member(pool, stored)
         rendered, _ = rendered_with(sandbox, policy, memo, stored.state)
         instance = decided.get(stored.uid, stored)
-        container = context_with(snapshot, sandbox, policy, memo, instance.state).container
+        name = rendered.config.name if rendered else container_name(sandbox.obj.name, stored.uid)
+        container = next(iter(own_containers(snapshot, stored.uid, name, instance.state)), None)
         hibernates = snapshot.hibernation.available
         member = member_of(pool, instance, container, rendered, snapshot.now, hibernates=hibernates)
         shortage = builder.shortages.get(stored.uid)

@@ -37,11 +37,8 @@ def context_with(
     expected = replace_if_changed(state, user_id=state.user_id or memo.user_ids.chosen.get(uid, 0))
     rendered, refusals = rendered_with(sandbox, policy, memo, expected)
     name = rendered.config.name if rendered else container_name(sandbox.obj.name, uid)
-    containers = [
-        container for container in snapshot.observed.containers.get(uid, ()) if _is_own(container, name, state)
-    ]
-    ranked = sorted(containers, key=lambda container: _rank(container, name))
-    if lacking := user_ids.lacks_user_id(sandbox.obj, rendered, state, containers) and not snapshot.observed.blind:
+    ranked = own_containers(snapshot, uid, name, state)
+    if lacking := user_ids.lacks_user_id(sandbox.obj, rendered, state, ranked) and not snapshot.observed.blind:
         state = replace_if_changed(state, user_id=memo.user_id(snapshot, uid, policy))
     else:
         memo.user_ids.chosen.pop(uid, None)
@@ -80,6 +77,12 @@ def context_with(
         hibernation=snapshot.hibernation,
     )
     return with_taken_names(context, snapshot)
+
+
+def own_containers(snapshot: Snapshot, uid: str, name: str, state: InstanceState) -> list[Container]:
+    """Return an object's containers, the one that counts first. `name` is the one that its container gets."""
+    own = [container for container in snapshot.observed.containers.get(uid, ()) if _is_own(container, name, state)]
+    return own if len(own) < 2 else sorted(own, key=lambda container: _rank(container, name))
 
 
 def _above_weights(bounds: Mapping[str, tuple[QuotaBound, ...]], sandbox: Sandbox, rendered: Rendered | None) -> str:
