@@ -118,7 +118,10 @@ def any_world(request: pytest.FixtureRequest) -> Iterator[World]:
 @pytest.mark.parametrize("level", ["full-isolation", "production"])
 def test_crun_is_chosen_and_confines_as_runc(any_world: World, level: str) -> None:
     world = any_world
-    assert choice(world) == RuntimeChoice("crun", "TrialPassed", "crun: a sandbox was started with it in a trial")
+    chosen = choice(world)
+    assert chosen is not None
+    assert chosen.message == "crun: a sandbox was started with it in a trial"
+    assert (chosen.runtime, chosen.reason) == ("crun", "TrialPassed")
     config, uid = rendered(world, level), world.new_uid()
     assert config.host_runtime == "crun"
     fields = ("user", "tmpfs", "seccomp", "sysctls", "shm_bytes", "capabilities", "read_only_root", "host_runtime")

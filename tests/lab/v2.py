@@ -27,6 +27,7 @@ PLATFORMS = ("manylinux2014_x86_64", "manylinux_2_17_x86_64", "manylinux_2_28_x8
 MEMORY_MIB, PROCESSORS = "3072", "2"
 _TAIL = 3000
 ENGINE = '{"runtimes": {"crun": {"path": "/usr/bin/crun"}}}'  # daemons of the tests choose it
+IMPORTED = "/opt/packages\n/work/paddock\n/work/paddock/controller/client/src\n"  # as an installed package is
 UNIT = """
 [Unit]
 Description=Paddock's tests
@@ -48,7 +49,7 @@ docker version --format 'engine {{.Server.Version}} (API {{.Server.APIVersion}})
 docker info --format 'cgroup v{{.CgroupVersion}}, by {{.CgroupDriver}}; kernel {{.KernelVersion}}'
 docker load -q -i /work/images.tar
 cd /work/paddock
-export HOME=/root PYTHONPATH=/opt/packages:/work/paddock/controller/client/src PADDOCK_TEST_DOCKER=1
+export HOME=/root PADDOCK_TEST_DOCKER=1
 python3 -m @words@
 echo "ended with $?"
 """
@@ -57,7 +58,7 @@ echo "ended with $?"
 def made(folder: Path) -> Path:
     """The machine's disk, with the tests' packages, and its kernel in there, made unless they are there already."""
     done = folder / "done"
-    want = " ".join((RELEASE, *PACKAGES, UNIT, ENGINE, (CHECKOUT / "requirements-dev.lock").read_text()))
+    want = " ".join((RELEASE, *PACKAGES, UNIT, ENGINE, IMPORTED, (CHECKOUT / "requirements-dev.lock").read_text()))
     if done.exists() and done.read_text() == want:
         return folder
     shutil.rmtree(folder, ignore_errors=True)
@@ -99,6 +100,8 @@ def _packages(root: Path) -> None:
     command += ["--only-binary=:all:", *(f"--platform={platform}" for platform in PLATFORMS)]
     command += ["--no-deps", "--require-hashes", "-r", CHECKOUT / "requirements-dev.lock"]
     subprocess.run(command, check=True)
+    # Not by PYTHONPATH: the daemon starts some of its processes isolated, with no environment, as from a venv.
+    (root / "usr/lib/python3/dist-packages/paddock-tests.pth").write_text(IMPORTED)
     _compile(root)
 
 
