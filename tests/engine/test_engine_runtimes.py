@@ -26,7 +26,7 @@ from controller.policy.levels.levels import Policy
 from controller.policy.sandbox import render
 from controller.ports import NullMeter
 from tests.contract.engine_worlds import SOCKET, TINY, DockerHand, World, docker_world, read_all
-from tests.daemon import docker, wait_for
+from tests.daemon import docker, running, wait_for
 from tests.lab.engine import Namespaces, PrivateEngine
 
 pytestmark = [pytest.mark.docker, pytest.mark.skipif(not shutil.which("crun"), reason="needs crun")]
@@ -152,6 +152,23 @@ def test_a_lost_runtime_is_noticed_and_not_chosen_again(engine: PrivateEngine, w
         register(engine.folder, "crun")
         os.kill(engine.pid, signal.SIGHUP)
     world.until(lambda: (now := choice(world)) is not None and now.runtime == "crun")
+
+
+SANDBOX = """
+apiVersion: paddock/v1alpha1
+kind: Sandbox
+metadata: {name: memory}
+spec: {template: {image: "paddock/test-tiny:1", command: [sleep, "1000000"]}}
+"""
+
+
+def test_folders_in_memory_are_secure_where_crun_is_chosen(engine: PrivateEngine, tmp_path: Path) -> None:
+    """crun drops nosuid, nodev and noexec of what it binds: such a sandbox gets runc."""
+    with running(tmp_path, PADDOCK_DOCKER_HOST=engine.base_url, PADDOCK_DEFAULT_RUNTIME="auto") as daemon:
+        daemon.apply(SANDBOX)
+        daemon.paddock("wait", "--for=condition=Ready", "--timeout=60s", "sandbox/memory")
+        container = daemon.get("memory")["status"]["instanceRef"]["name"]
+        assert engine.docker("inspect", "--format", "{{.HostConfig.Runtime}}", container) == "runc"
 
 
 # Its start waits while the file `hangs` is there, and fails while `fails` is.

@@ -59,3 +59,14 @@ def test_the_choice_moves_no_hash_and_a_spec_overrides_it() -> None:
     by_name = config(chosen, runtime="runc")
     assert (by_name.runtime, by_name.host_runtime) == ("runc", "")
     assert config(chosen, resources={"limits": {"gpus": 1}}).host_runtime == "", "the engine's own gives devices"
+
+
+def test_mount_points_get_the_engines_own_runtime() -> None:
+    chosen = replace(BOTH, runtime_choice=RuntimeChoice("crun", "TrialPassed", ""))
+    assert config(chosen, workspace={"size": "16Mi"}).host_runtime == ""
+    spec = SandboxSpec.model_validate({"template": {"image": "a:1"}})
+    assert spec.template is not None
+    policy = replace(fitted(Policy(), chosen), holds_memory=True)
+    rendered = render(spec, spec.template, name="a", uid="0123456789ab", policy=policy).config
+    assert rendered.memory_mounts
+    assert rendered.host_runtime == ""

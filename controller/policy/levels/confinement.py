@@ -89,8 +89,12 @@ def confined(config: ContainerConfig, template: Template, policy: Policy) -> Con
 
 
 def _host_runtime(config: ContainerConfig, template: Template, policy: Policy) -> str:
-    """Return the host's choice of a runtime; "" where the spec names one, or the engine's own has to give devices."""
-    is_open = template.runtime is None and not config.gpus
+    """Return the host's choice of a runtime; "" where the spec names one, or the engine's own has to give devices.
+
+    crun drops nosuid, nodev and noexec of what is bound at a mount point (each version up to 1.28): attestation would
+    refuse the sandbox, so that one with mount points gets the engine's own.
+    """
+    is_open = template.runtime is None and not config.gpus and not config.mount_points
     return policy.host.host_runtime if is_open and policy.host is not None else ""
 
 
