@@ -3,6 +3,7 @@
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import docker as docker_py
 import pytest
@@ -23,27 +24,35 @@ spec:
 """
 
 
+def confined(client: docker_py.DockerClient, nano_cpus: int = 50_000_000) -> dict[str, Any]:
+    """Return docker-py's host config of a container as confined as one of full-isolation."""
+    return client.api.create_host_config(
+        network_mode="none",
+        mem_limit=64 << 20,
+        memswap_limit=64 << 20,
+        nano_cpus=nano_cpus,
+        pids_limit=32,
+        read_only=True,
+        cap_drop=["ALL"],
+        security_opt=["no-new-privileges:true"],
+        init=True,
+        dns=["127.0.0.1"],
+        tmpfs={"/tmp": "size=64m", "/workspace": "size=64m"},
+        oom_score_adj=500,
+        ipc_mode="private",
+    )
+
+
 def bare(client: docker_py.DockerClient) -> float:
     """Seconds that docker-py takes for as many containers of the same make, on as many threads."""
 
     def one(index: int) -> str:
-        host = client.api.create_host_config(
-            network_mode="none",
-            mem_limit=64 << 20,
-            memswap_limit=64 << 20,
-            nano_cpus=50_000_000,
-            pids_limit=32,
-            read_only=True,
-            cap_drop=["ALL"],
-            security_opt=["no-new-privileges:true"],
-            init=True,
-            dns=["127.0.0.1"],
-            tmpfs={"/tmp": "size=64m", "/workspace": "size=64m"},
-            oom_score_adj=500,
-            ipc_mode="private",
-        )
         container = client.api.create_container(
-            IMAGE, command=["sleep", "1000000"], user="20000:20000", host_config=host, labels={"paddock.bench": "bare"}
+            IMAGE,
+            command=["sleep", "1000000"],
+            user="20000:20000",
+            host_config=confined(client),
+            labels={"paddock.bench": "bare"},
         )
         client.api.start(container["Id"])
         return str(container["Id"])

@@ -27,7 +27,7 @@ from controller.policy.sandbox import render
 from controller.ports import NullMeter
 from tests.contract.engine_worlds import SOCKET, TINY, DockerHand, World, docker_world, read_all
 from tests.daemon import docker, running, wait_for
-from tests.lab.engine import Namespaces, PrivateEngine
+from tests.lab.engine import PrivateEngine, lab_namespaces
 
 pytestmark = [pytest.mark.docker, pytest.mark.skipif(not shutil.which("crun"), reason="needs crun")]
 RUNSC = shutil.which("runsc")
@@ -38,7 +38,7 @@ UNIFIED = Path("/sys/fs/cgroup/unified")
 def engine_with_crun(*, hybrid: bool = False, wrapper: str = "") -> Iterator[PrivateEngine]:
     """An engine that has crun, or a wrapper of it, on a host that mixes cgroups v1 and v2 or not."""
     folder = Path(tempfile.mkdtemp(prefix="pdk-"))
-    namespaces = Namespaces()
+    namespaces = lab_namespaces()
     if UNIFIED.is_dir() and not hybrid:
         namespaces.run("umount", str(UNIFIED))
     register(folder, "crun")

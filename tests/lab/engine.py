@@ -42,6 +42,9 @@ T = TypeVar("T")
 class Namespaces:
     """A network and a mount namespace, there as long as the process `pid` that holds them."""
 
+    engine_options: tuple[str, ...] = ()
+    """Options of each dockerd in there: of the lab's image store, if its programs are those of a newer engine."""
+
     def __init__(self, hostname: str = "") -> None:
         """With a `hostname`, also a namespace in which the machine is called so."""
         self._kinds = ("--net", "--mount", *(("--uts",) if hostname else ()))
@@ -82,6 +85,7 @@ def lab_namespaces() -> Namespaces:
     if ROOT not in os.environ:
         return Namespaces()
     rooted: Namespaces = importlib.import_module("tests.lab.newer").Rooted(Path(os.environ[ROOT]))
+    rooted.engine_options = lab_options()
     return rooted
 
 
@@ -95,10 +99,10 @@ class PrivateEngine:
 
     def __init__(self, folder: Path, *options: str, namespaces: Namespaces | None = None) -> None:
         """`options` are dockerd's; `namespaces` are the caller's to close, made here when not given."""
-        self.folder, self.options = folder, (*lab_options(), *options)
         self._cgroup = f"paddock-lab-{uuid.uuid4().hex[:8]}"
         self._own_namespaces = namespaces is None
         self.namespaces = namespaces or lab_namespaces()
+        self.folder, self.options = folder, (*self.namespaces.engine_options, *options)
         self._process: subprocess.Popen[bytes] | None = None
         self.base_url = f"unix://{folder}/engine.sock"
 
