@@ -57,7 +57,8 @@ def none_left(daemon: RunningDaemon) -> None:
 def test_code_runs_and_its_exit_code_is_passed_on(daemon: RunningDaemon) -> None:
     code = "import sys; print(6 * 7); print('err', file=sys.stderr); sys.exit(int(sys.argv[1]))"
     done = daemon.paddock(*daemon.run, "-c", code, "--", "3", check=False)
-    assert (done.returncode, done.stdout, done.stderr) == (3, "42\n", "err\n")
+    assert (done.returncode, done.stdout) == (3, "42\n")
+    assert done.stderr.splitlines()[-1] == "err", "on a busy host it says before what it waits for"
     none_left(daemon)
 
 

@@ -31,7 +31,7 @@ RELEASES = {"26": "trixie", "28": "sid"}
 # The options of dockerd for each image store.
 STORES: dict[str, tuple[str, ...]] = {"overlay2": (), "containerd": ("--feature", "containerd-snapshotter=true")}
 PACKAGES = ("docker.io", "iptables", "nftables", "busybox-static", "e2fsprogs", "crun")
-IMAGES = ("paddock/test-tiny:1", "paddock/python:1", "paddock/egress:1", "paddock/agent:1")
+IMAGES = ("paddock/test-tiny:1", "paddock/base:1", "paddock/python:1", "paddock/egress:1", "paddock/agent:1")
 SOCKET = "/var/run/docker.sock"
 NOT_TO_BE_HAD = 75  # EX_TEMPFAIL
 _SHARED = ("proc", "sys", "dev", "tmp", "srv")
