@@ -77,8 +77,8 @@ class Gate:
             if "token" in message or not message["asks"]:  # a client offers each of its keys: only tries count
                 self.failures.add(*subjects)
                 self.recorder.unknown(source, f"ssh {str(message['user'])[:_MOST_LETTERS]}: {error}")
-            else:
-                self.failures.add(*subjects, weight=_OFFER)
+            else:  # by its source alone: whoever knows a public key can offer it, and must not keep its owner out
+                self.failures.add(subjects[0], weight=_OFFER)
             raise errors.Unauthorized(_REFUSED) from error
         return SshLogin(caller, namespace, name, uid), fingerprint
 

@@ -91,6 +91,18 @@ def test_tries_are_bounded_by_source_and_by_key(tmp_path: Path) -> None:
     assert not any("bad" in line for line in host.recorded), "no secret is recorded"
 
 
+def test_offers_by_strangers_keep_no_key_out(tmp_path: Path) -> None:
+    """A public key is public: offers of it count for the address that makes them, and not for the key."""
+    gate = Host().gate(tmp_path)
+    offer = {"key": "ssh-ed25519 AAAA of somebody else", "user": "box--default", "asks": True}
+    for number in range(40):
+        for _ in range(10):
+            with pytest.raises(errors.Unauthorized):
+                gate.login({"source": f"10.0.0.{number}", **offer})
+    with pytest.raises(errors.Unauthorized):
+        gate.login({"source": "10.0.1.1", **offer})
+
+
 @pytest.mark.parametrize(
     ("address", "source"),
     [
