@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Every test, on a real engine and on both stores: sets up what they need, runs pytest, and takes down what it started.
 #   deploy/test.sh [--quick|--coverage|--mcp|--e2b|--kubectl|--frontdoor|--panel|--bench|--drills|--soak|--newer|--v2|--compose|--systemd|--images|--first-hour|--fleet] [pytest's arguments]...
-# --quick needs no engine and no PostgreSQL: what is decided, stored in SQLite, asked for and shown, in about three minutes.
+# --quick needs no engine and no PostgreSQL: what is decided, stored in SQLite, asked for and shown, in about two minutes.
 # --coverage runs the same tests as none, some times slower, and ends with the lines of controller/ that none of them runs.
 # --e2b drives E2B's own clients (tests/README.md), in some minutes.
 # --frontdoor drives OpenSSH, rsync, git, Chromium, Caddy and nginx, with sshd beside, in ten minutes; PADDOCK_SCP_MIB (256) is the

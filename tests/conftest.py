@@ -4,7 +4,8 @@ import gc
 import os
 import shutil
 import signal
-from typing import Any
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -14,6 +15,9 @@ from tests.plain_logs import configure_plain_logs
 # What nohup or a shell's background had this process ignore, everything that it starts would ignore, too.
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+if TYPE_CHECKING:
+    from tests.lab.internet import Lab
 
 configure_plain_logs()
 
@@ -47,6 +51,7 @@ collect_ignore = [
 _ONE_BY_ONE = {
     "tests/contract/test_networks_contract.py": "subnets",
     "tests/security/": "lab",
+    "tests/e2e/test_mcp_packages.py": "lab",
     "tests/e2e/test_prometheus.py": "lab",
 }
 _BY_MODULE = (
@@ -60,6 +65,7 @@ _BY_MODULE = (
     "tests/engine/test_engine_hanging.py",
     "tests/engine/test_engine_pause_guard.py",
     "tests/engine/test_engine_probes.py",
+    "tests/engine/test_engine_restart.py",
     "tests/engine/test_engine_witness.py",
     "tests/fleet/",
     "tests/gateway/",
@@ -175,6 +181,18 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     for report in terminalreporter.stats.get("rerun", ()):
         terminalreporter.section(f"first run of {report.nodeid}")
         terminalreporter.line(report.longreprtext)
+
+
+@pytest.fixture(scope="session")
+def shared_lab() -> "Iterator[Lab]":
+    """Start the lab of all modules that need one; `begin()` has it as new.
+
+    Its engine and images take longer to come up than most of their tests.
+    """
+    from tests.lab.internet import lab
+
+    with lab() as shared:
+        yield shared
 
 
 class HandClock:

@@ -4,6 +4,7 @@ The lab's Internet has the registry, and logs who asked it for what.
 """
 
 import json
+import shutil
 import signal
 import subprocess
 import sys
@@ -15,7 +16,7 @@ from typing import Any
 import pytest
 
 from tests.daemon import RunningDaemon, wait_for
-from tests.lab.internet import Lab, impossible, lab
+from tests.lab.internet import Lab, impossible
 from tests.lab.packages import INDEX, REGISTRY, Packages
 from tests.mounts import unmount_below
 
@@ -47,19 +48,21 @@ def fill(packages: Packages) -> None:
 
 
 @pytest.fixture(scope="module")
-def place() -> Iterator[Lab]:
-    with lab("paddock/egress:1", "paddock/python:1") as created:
-        fill(Packages(created.folder / "packages"))
-        yield created
+def place(shared_lab: Lab) -> Iterator[Lab]:
+    shared_lab.begin()
+    shared_lab.load("paddock/egress:1", "paddock/python:1")
+    folder = shared_lab.folder / "packages"
+    fill(Packages(folder))
+    yield shared_lab
+    shutil.rmtree(folder)
 
 
 @pytest.fixture(scope="module")
 def daemon(place: Lab) -> Iterator[RunningDaemon]:
-    created = place.daemon(place.folder / "state", **SETTINGS)
+    created = place.daemon(place.folder / "packages-state", **SETTINGS)
     yield created
     created.stop()
-    for name in place.docker("ps", "-q").split():
-        place.docker("rm", "-f", name)
+    place.remove_containers()
     unmount_below(Path("/run/paddock/mounts") / created.instance_id())
 
 

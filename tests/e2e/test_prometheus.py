@@ -25,7 +25,7 @@ from tests.e2e.test_mcpserver import Talker
 from tests.e2e.test_mcpserver import server as mcp_server
 from tests.engine.test_engine_witness import disk_of
 from tests.lab.engine import Namespaces
-from tests.lab.internet import Lab, impossible, lab
+from tests.lab.internet import Lab, impossible
 
 pytestmark = [
     pytest.mark.docker,
@@ -159,23 +159,25 @@ def prometheus(folder: Path, host: Namespaces, target: str, every: str = "1s") -
 
 
 @contextlib.contextmanager
-def scene(folder: Path, **settings: str) -> Iterator[tuple[Lab, RunningDaemon]]:
-    """A daemon in the lab, where sandboxes have networks and an Internet."""
-    with lab("paddock/egress:1", "paddock/test-tiny:1") as place:
-        # With cgroup v1, kernels from 6.10 on count a disk's bytes once a limit of it was set somewhere: one never met.
-        disk = disk_of(place.docker("info", "-f", "{{.DockerRootDir}}"))
-        place.docker("run", "--rm", "--device-write-bps", f"{disk}:1tb", "paddock/test-tiny:1", "true")
-        daemon = place.daemon(folder, **settings)
-        try:
-            yield place, daemon
-        finally:
-            daemon.stop()
+def scene(place: Lab, folder: Path, **settings: str) -> Iterator[RunningDaemon]:
+    """Run a daemon in the lab, where sandboxes have networks and an Internet."""
+    place.load("paddock/egress:1", "paddock/test-tiny:1")
+    # With cgroup v1, kernels from 6.10 on count a disk's bytes once a limit of it was set somewhere: one never met.
+    disk = disk_of(place.docker("info", "-f", "{{.DockerRootDir}}"))
+    place.docker("run", "--rm", "--device-write-bps", f"{disk}:1tb", "paddock/test-tiny:1", "true")
+    daemon = place.daemon(folder, **settings)
+    try:
+        yield daemon
+    finally:
+        daemon.stop()
+        place.remove_containers()
 
 
 @pytest.fixture(scope="module")
-def both(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Lab, RunningDaemon]]:
-    with scene(tmp_path_factory.mktemp("daemon"), PADDOCK_RESYNC_SECONDS="1") as made:
-        yield made
+def both(shared_lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Lab, RunningDaemon]]:
+    shared_lab.begin()
+    with scene(shared_lab, tmp_path_factory.mktemp("daemon"), PADDOCK_RESYNC_SECONDS="1") as daemon:
+        yield shared_lab, daemon
 
 
 @pytest.fixture(scope="module")

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from tests.daemon import RunningDaemon, wait_for
 from tests.e2e.test_prometheus import TALKS, Prometheus, prometheus, scene
+from tests.lab.internet import lab
 
 SCRAPE_SECONDS = 5
 AROUND = """
@@ -67,7 +68,7 @@ BOXES = (
 def site(folder: Path) -> Iterator[tuple[RunningDaemon, Prometheus]]:
     """Both, with every sandbox that can run running. All of it is gone at the end."""
     (folder / "daemon").mkdir()
-    with scene(folder / "daemon", PADDOCK_RESYNC_SECONDS="15") as (place, daemon):
+    with lab() as place, scene(place, folder / "daemon", PADDOCK_RESYNC_SECONDS="15") as daemon:
         target = urllib.parse.urlsplit(daemon.metrics_url()).netloc
         with prometheus(folder / "prometheus", place.host, target, f"{SCRAPE_SECONDS}s") as requested:
             daemon.apply(AROUND + "".join(BOX % {**_DEFAULTS, **sandbox} for sandbox in BOXES) + TALKS)

@@ -1,16 +1,8 @@
-"""One lab for all modules of this folder: its engine and images take longer to come up than most of their tests."""
-
-from collections.abc import Iterator
+"""The lab of this folder's modules, as new for each of them."""
 
 import pytest
 
-from tests.lab.internet import Lab, lab
-
-
-@pytest.fixture(scope="session")
-def shared_lab() -> Iterator[Lab]:
-    with lab() as shared:
-        yield shared
+from tests.lab.internet import Lab
 
 
 @pytest.fixture(scope="module")
