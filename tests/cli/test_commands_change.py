@@ -84,6 +84,13 @@ def test_set(paddock: Run, two: World) -> None:
     assert two.sandbox().spec["template"]["image"] == "other:2"
 
 
+def test_on_suspend_is_set_for_a_whole_namespace(paddock: Run, two: World) -> None:
+    assert paddock("set", "on-suspend", "sandboxes", "--all", "Discard").exit_code == 0
+    done = paddock("set", "on-suspend", "sandboxes", "--all", "KeepFiles")
+    assert done.stdout == "sandbox.paddock/other onSuspend updated\nsandbox.paddock/quickstart onSuspend updated\n"
+    assert two.sandbox().spec["lifecycle"]["onSuspend"] == "KeepFiles"
+
+
 def test_template_fields_are_set_on_the_template(paddock: Run, two: World) -> None:
     document = {"apiVersion": "paddock/v1alpha1", "kind": "SandboxTemplate", "metadata": {"name": "py"}}
     two.apply(json.dumps({**document, "spec": {"image": "a:1"}}))

@@ -176,6 +176,12 @@ def test_a_missing_template_is_a_refusal_with_its_field(harness: LoopHarness) ->
     assert "nowhere" in dict(explanation.desired)["refused spec.templateRef.name"]
 
 
+def test_why_names_what_a_suspension_discards(harness: LoopHarness) -> None:
+    harness.apply("web", lifecycle={"onSuspend": "Discard"})
+    harness.settle()
+    assert dict(ask(harness).explanation.desired)["onSuspend"] == "Discard"
+
+
 def test_blind_is_not_known(harness: LoopHarness) -> None:
     harness.apply("web")
     harness.settle()

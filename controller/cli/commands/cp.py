@@ -58,7 +58,7 @@ def cp_(
     TARGET is a folder, SOURCE is copied into it; else SOURCE gets the name TARGET. `SOURCE/.` copies its content.
     `-` is a tar archive on stdin (also with gzip) or stdout. Permissions and symlinks are kept; owners and the setuid,
     setgid and sticky bits are not: entries on stdout have the owner and group 65534 (nobody). Holes of sparse files
-    stay holes.
+    stay holes; of a file with several names (hard links) each becomes a file.
 
     Nothing is ever written outside of TARGET. Symlinks that lead out of the copied tree are skipped and reported (exit
     code 1). An archive on stdout keeps them.

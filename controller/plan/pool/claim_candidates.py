@@ -8,6 +8,7 @@ from dataclasses import fields, replace
 from typing import Any
 
 from controller.kinds.meta import Event, StoredObject
+from controller.kinds.observed.observed import Container
 from controller.kinds.planning.instance_record import WARM, Instance, InstanceState
 from controller.kinds.planning.snapshot import Pool, Sandbox, Snapshot
 from controller.kinds.quota import amount_of, pool_scope
@@ -20,7 +21,7 @@ from controller.plan.base.reconcile_context import Decision
 from controller.plan.pool.sandboxpool import is_ready, is_used, sharing
 from controller.policy.levels.levels import Policy
 from controller.policy.quota_ledger import NOTHING, judge, pool_quotas
-from controller.policy.sandbox import NO_LIMITS, admit_with, render, reserved
+from controller.policy.sandbox import NO_LIMITS, Rendered, admit_with, render, reserved
 
 _PRIVATE = ("hostname",)  # a claimed container keeps the hostname that it was started with
 
@@ -64,7 +65,7 @@ def fits(snapshot: Snapshot, pool: Pool, member: Instance, spec: SandboxSpec, po
     own_containers = [container for container in observed if container.id == member.state.container]
     if (
         len(own_containers) != 1
-        or is_used(member, own_containers)
+        or is_used(member, own_containers, pool)
         or pool.template is None
         or admit_with(spec, pool.template, policy)
     ):
@@ -82,7 +83,13 @@ def fits(snapshot: Snapshot, pool: Pool, member: Instance, spec: SandboxSpec, po
         rendered.config_hash,
         rendered.template_hash,
     )
-    return is_equal and is_ready(member, own_containers[0], rendered)
+    return is_equal and is_ready(member, own_containers[0], rendered) and _has_mounts(own_containers[0], rendered)
+
+
+def _has_mounts(container: Container, rendered: Rendered) -> bool:
+    """Return True unless something else is bound already: a snapshot's workspace in place of the sandbox's own."""
+    desired = {mount.path: str(mount) for mount in rendered.config.mounts}
+    return all(desired.get(binding.path, binding.mount) == binding.mount for binding in container.bound)
 
 
 def ready_key(spec: SandboxSpec, template: Template, namespace: str, policy: Policy) -> str:

@@ -66,16 +66,23 @@ def without_used(snapshot: Snapshot) -> Snapshot:
     used_members = {
         uid: replace(instances[uid], role=RETIRED)
         for uid in index_of(instances).all_members()
-        if instances[uid].role == WARM and is_used(instances[uid], snapshot.observed.containers.get(uid, ()))
+        if instances[uid].role == WARM
+        and is_used(
+            instances[uid],
+            snapshot.observed.containers.get(uid, ()),
+            snapshot.pools.get(instances[uid].parent_uid),
+        )
     }
     return replace(snapshot, instances=tracked(instances).updated(used_members)) if used_members else snapshot
 
 
-def is_used(member: Instance, containers: Iterable[Container]) -> bool:
+def is_used(member: Instance, containers: Iterable[Container], pool: Pool | None) -> bool:
     """Return True if one of these is the member's container, under another name or with an owner's mount."""
+    is_prepared = pool is not None and pool.template is not None and pool.template.restore_from is not None
+    own_kinds = ("tmpfs", "memory") if is_prepared else ("tmpfs",)
     return any(
         container.id == member.state.container
-        and (container.name != member.name or any(mount.kind != "tmpfs" for mount in container.bound))
+        and (container.name != member.name or any(mount.kind not in own_kinds for mount in container.bound))
         for container in containers
     )
 

@@ -31,9 +31,13 @@ def desired_mounts(context: ReconcileContext, rendered: Rendered) -> tuple[Mount
 def _mounts_of(context: ReconcileContext, rendered: Rendered, container: Container | None) -> tuple[Mount, ...]:
     """Return the mounts of that container (None: of a new one).
 
-    A pool's member has no owner yet: but for its folders in memory its mount points stay empty.
+    A pool's member has no owner yet: but for its folders in memory its mount points stay empty. One that begins from a
+    snapshot has its workspace in memory, too: to fill that takes longer than a claim.
     """
-    own_mounts = rendered.config.mounts if context.obj.kind == "Sandbox" else ()
+    own_mounts = rendered.config.mounts
+    if context.obj.kind != "Sandbox":
+        is_prepared = bool(rendered.config.restore_from)
+        own_mounts = tuple(mount for mount in own_mounts if is_prepared and mount.kind == "memory")
     return (*own_mounts, *_folders(rendered, container))
 
 
