@@ -41,7 +41,7 @@ def timed(call: Callable[[], object]) -> float:
 
 
 def processor_seconds(daemon: RunningDaemon) -> float:
-    """Return the processor time of the daemon and its ended workers, which other work on the machine prolongs little."""
+    """Return the processor time of the daemon and its ended workers, prolonged little by other work."""
     fields = Path(f"/proc/{daemon.process.pid}/stat").read_text().rpartition(")")[2].split()
     return sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
 
