@@ -11,6 +11,7 @@ from tests.pictures.ask import Asker, Series, Window
 from tests.pictures.units import written
 
 WIDTH = 1600
+_BYTES = ("bytes", "binBps")
 _COLUMN, _CELL, _GAP = WIDTH / 24, 38, 8
 _COLOURS = (
     "#73BF69",
@@ -30,6 +31,7 @@ body{margin:0;background:#111217;color:#ccccdc;font:12px 'DejaVu Sans',sans-seri
 .panel{position:absolute;background:#181b1f;border:1px solid #2c3235;box-sizing:border-box;overflow:hidden}
 .row{position:absolute;font-size:15px;padding-top:8px} h1{font-size:18px;margin:0;padding:10px}
 .title{padding:6px 8px;white-space:nowrap;overflow:hidden;text-overflow:ellipsis;font-weight:bold}
+.text{white-space:pre-line;padding:0 8px}
 .legend{position:absolute;overflow:hidden;display:flex;flex-wrap:wrap;align-content:flex-start}
 .legend span{white-space:nowrap;margin-right:14px;line-height:17px;overflow:hidden;text-overflow:ellipsis}
 .nothing{padding:40px;text-align:center}
@@ -56,9 +58,8 @@ def page(board: Mapping[str, Any], asker: Asker) -> tuple[str, int, list[str]]:
             continue
         if panel["type"] == "text":
             message = _text(panel["options"]["content"])
-            parts.append(
-                f'<div class="panel" style="{place}"><div class="title">{_text(panel["title"])}</div>{message}</div>'
-            )
+            title = f'<div class="title">{_text(panel["title"])}</div>'
+            parts.append(f'<div class="panel" style="{place}">{title}<div class="text">{message}</div></div>')
             continue
         series = asker.series(panel)
         silent += [] if series else [panel["title"]]
@@ -177,15 +178,20 @@ class _Frame:
 def _lines(panel: Mapping[str, Any], series: Sequence[Series], width: float, height: float, asker: Asker) -> str:
     legend, wide, tall = _legend(panel, series, width, height)
     drawn = _stacked(series) if _is_stacked(panel) else [line.points for line in series]
-    step, count = _ticks(_defaults(panel).get("max") or max((y for points in drawn for _, y in points), default=0.0))
+    defaults = _defaults(panel)
+    most = defaults.get("max") or max((y for points in drawn for _, y in points), default=0.0)
+    step, count = _ticks(most, in_bytes=defaults.get("unit") in _BYTES, whole=defaults.get("decimals") == 0)
     frame = _Frame(78.0, 6.0, width - wide - 34, height - 28 - tall - 26, step * count, asker.window)
     parts = [_axes(frame, [step * index for index in range(count + 1)], _unit(panel))]
+    areas = _areas(frame, drawn) if _is_stacked(panel) else {}
     for number, (points, one_series) in enumerate(zip(drawn, series, strict=True)):
         dash = (
             ' stroke-dasharray="7,5"' if one_series.name.endswith("limit") and panel["fieldConfig"]["overrides"] else ""
         )
         colour = _COLOURS[number % len(_COLOURS)]
         line = f'fill="none" stroke="{colour}" stroke-width="1.3"{dash}'
+        if number in areas:  # from its line down to that of the series below it
+            parts.append(f'<polygon points="{areas[number]}" fill="{colour}" fill-opacity="0.6"/>')
         parts.append(f'<polyline points="{frame.path(points)}" {line}/>')
     for bound in _defaults(panel)["thresholds"]["steps"][1:]:
         if bound["value"] <= frame.most:
@@ -211,11 +217,16 @@ def _axes(frame: _Frame, values: Sequence[float], unit: Callable[[float], str]) 
     return "".join(parts)
 
 
-def _ticks(most: float) -> tuple[float, int]:
-    """A round step, and how many of them are drawn."""
+def _ticks(most: float, *, in_bytes: bool = False, whole: bool = False) -> tuple[float, int]:
+    """A round step, and how many of them are drawn: of bytes a power of two, of what is counted a whole number."""
     most = most or 1.0
     base = 10 ** math.floor(math.log10(most / 4))
-    step = next(entry * base for entry in (1, 2, 2.5, 5, 10) if entry * base * 4 >= most)
+    factors = (1, 2, 5, 10) if whole else (1, 2, 2.5, 5, 10)
+    step = next(entry * base for entry in factors if entry * base * 4 >= most)
+    if in_bytes:
+        step = 2.0 ** math.ceil(math.log2(most / 4))
+    if whole or in_bytes:
+        step = max(1.0, step)
     return step, max(1, math.ceil(most / step - 1e-9))
 
 
@@ -250,6 +261,18 @@ def _legend_box(place: str, rows: Sequence[tuple[str, Series]], texts: Sequence[
 def _is_stacked(panel: Mapping[str, Any]) -> bool:
     custom = _defaults(panel).get("custom", {})
     return bool(custom.get("stacking", {}).get("mode") == "normal")
+
+
+def _areas(frame: _Frame, drawn: Sequence[Sequence[tuple[float, float]]]) -> dict[int, str]:
+    """The outlines of stacked series: each line, and back along the one below it."""
+    outlines = {}
+    below: Sequence[tuple[float, float]] = ()
+    for number, points in enumerate(drawn):
+        if points:
+            floor = below or ((points[0][0], 0.0), (points[-1][0], 0.0))
+            outlines[number] = frame.path([*points, *reversed(floor)])
+            below = points
+    return outlines
 
 
 def _stacked(series: Sequence[Series]) -> list[tuple[tuple[float, float], ...]]:
