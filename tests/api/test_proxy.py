@@ -91,7 +91,7 @@ def socketed(connection: ServerConnection) -> None:
 
 
 @pytest.fixture
-def box(world: World, quiet: None) -> Iterator[World]:
+def sandbox(world: World, quiet: None) -> Iterator[World]:
     """A running sandbox with programs at three ports; the last answers with `world.raw`."""
     world.apply()
     world.view.show(world.sandbox())
@@ -140,8 +140,8 @@ def freed(world: World) -> None:
     wait_for("all is freed", lambda: not world.services.forward.slots.used_count, 60)
 
 
-def test_request_and_answer_pass_without_the_token(box: World) -> None:
-    secret = token(box, "user", "default")
+def test_request_and_answer_pass_without_the_token(sandbox: World) -> None:
+    secret = token(sandbox, "user", "default")
     sent = {
         "Content-Type": "application/x-www-form-urlencoded",
         "Cookie": "c=1",
@@ -152,7 +152,7 @@ def test_request_and_answer_pass_without_the_token(box: World) -> None:
         "Proxy-Authorization": "Basic xyz",
     }
     with (
-        opened(box, host="127.0.0.1") as observed,
+        opened(sandbox, host="127.0.0.1") as observed,
         httpx.Client(base_url=observed.url, verify=False, timeout=60) as remote,
     ):
         remote.headers["Authorization"] = f"Bearer {secret}"
@@ -173,13 +173,13 @@ def test_request_and_answer_pass_without_the_token(box: World) -> None:
         assert (head.status_code, head.content, int(head.headers["content-length"]) > 0) == (200, b"", True)
         assert remote.get(f"{PROXY}/teapot").status_code == 418
         assert remote.get(PROXY).json()["path"] == "/"
-    freed(box)
-    entries = [entry for entry in box.store.audit.entries() if entry.verb == "proxy"]
+    freed(sandbox)
+    entries = [entry for entry in sandbox.store.audit.entries() if entry.verb == "proxy"]
     assert {(entry.name, entry.detail["port"]) for entry in entries} == {("quickstart", str(WEB))}
 
 
-def test_redirects_and_cookies_keep_to_the_port(box: World) -> None:
-    with opened(box), client(box) as local:
+def test_redirects_and_cookies_keep_to_the_port(sandbox: World) -> None:
+    with opened(sandbox), client(sandbox) as local:
         answer = local.get(f"{PROXY}/redirect")
     assert answer.headers.get_list("location") == [
         f"{PROXY}/login?next=1",
@@ -193,11 +193,11 @@ def test_redirects_and_cookies_keep_to_the_port(box: World) -> None:
         assert name not in answer.headers
 
 
-def test_web_pages_are_refused_with_a_token_too(box: World) -> None:
-    secret = token(box, "admin")
+def test_web_pages_are_refused_with_a_token_too(sandbox: World) -> None:
+    secret = token(sandbox, "admin")
     document = {"Authorization": f"Bearer {secret}"}
     with (
-        opened(box, host="127.0.0.1") as observed,
+        opened(sandbox, host="127.0.0.1") as observed,
         httpx.Client(base_url=observed.url, headers=document, verify=False, timeout=60) as remote,
     ):
         for page in ({"Origin": observed.url}, {"Sec-Fetch-Site": "same-origin"}, {"Sec-Fetch-Site": "none"}):
@@ -211,74 +211,74 @@ def test_web_pages_are_refused_with_a_token_too(box: World) -> None:
             assert refusal.value.response.status_code == 403
         assert remote.get(f"{PROXY}/", headers={"Authorization": ""}).status_code == 401
         for role, code in (("viewer", 403), ("user", 200)):
-            requested = {"Authorization": f"Bearer {token(box, role, 'default')}"}
+            requested = {"Authorization": f"Bearer {token(sandbox, role, 'default')}"}
             assert remote.get(f"{PROXY}/", headers=requested).status_code == code
-        second = {"Authorization": f"Bearer {token(box, 'admin', 'elsewhere')}"}
+        second = {"Authorization": f"Bearer {token(sandbox, 'admin', 'elsewhere')}"}
         assert remote.get(f"{PROXY}/", headers=second).status_code == 404
 
 
-def test_large_bodies_stream_both_ways(box: World) -> None:
+def test_large_bodies_stream_both_ways(sandbox: World) -> None:
     def pieces() -> Iterator[bytes]:
         for _ in range(20):
             yield b"x" * MIB
 
-    with opened(box), client(box) as local:
+    with opened(sandbox), client(sandbox) as local:
         document = local.post(f"{PROXY}/", content=pieces(), timeout=60).json()
     assert (document["size"], headers(document["headers"])["transfer-encoding"]) == (20 * MIB, "chunked")
-    freed(box)
+    freed(sandbox)
 
 
-def test_disconnect_ends_the_request_in_the_sandbox(box: World) -> None:
-    with opened(box), client(box) as local, local.stream("GET", f"{PROXY}/endless") as answer:
+def test_disconnect_ends_the_request_in_the_sandbox(sandbox: World) -> None:
+    with opened(sandbox), client(sandbox) as local, local.stream("GET", f"{PROXY}/endless") as answer:
         assert next(answer.iter_raw()).startswith(b"first")
         answer.close()
         assert Program.left.wait(60)
-        freed(box)
+        freed(sandbox)
 
 
 @pytest.mark.parametrize(
     "data", [b"", b"SSH-2.0-OpenSSH\r\n", b"HTTP/1.1 999 Odd\r\n\r\n", b"HTTP/1.1 200 OK\r\nX: " + b"y" * 99_999]
 )
-def test_what_is_not_http_is_a_bad_gateway(box: World, data: bytes) -> None:
-    with opened(box), client(box) as local, answering(box, data):
+def test_what_is_not_http_is_a_bad_gateway(sandbox: World, data: bytes) -> None:
+    with opened(sandbox), client(sandbox) as local, answering(sandbox, data):
         answer = local.get(f"{BOX}/proxy/{RAW}/")
         assert (answer.status_code, answer.json()["reason"]) == (502, "BadGateway")
-    freed(box)
+    freed(sandbox)
 
 
-def test_broken_answers_are_broken_for_the_client(box: World) -> None:
-    half = answering(box, b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhalf")
-    with opened(box), client(box) as local, half, pytest.raises(httpx.RemoteProtocolError):
+def test_broken_answers_are_broken_for_the_client(sandbox: World) -> None:
+    half = answering(sandbox, b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhalf")
+    with opened(sandbox), client(sandbox) as local, half, pytest.raises(httpx.RemoteProtocolError):
         local.get(f"{BOX}/proxy/{RAW}/")
-    freed(box)
+    freed(sandbox)
 
 
-def test_an_answer_ends_wherever_its_program_closes(box: World) -> None:
+def test_an_answer_ends_wherever_its_program_closes(sandbox: World) -> None:
     content = (
         b"HTTP/1.1 103 Early Hints\r\n\r\nHTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n"
     )
     head = content.index(b"\r\n\r\n2") + 4
-    with opened(box), client(box) as local:
+    with opened(sandbox), client(sandbox) as local:
         for count in range(len(content) + 1):
-            with answering(box, content[:count]):
+            with answering(sandbox, content[:count]):
                 if head <= count < len(content):
                     with pytest.raises(httpx.RemoteProtocolError):
                         local.get(f"{BOX}/proxy/{RAW}/")
                 else:
                     answer = local.get(f"{BOX}/proxy/{RAW}/")
                     assert answer.status_code == (200 if count == len(content) else 502), content[:count]
-    freed(box)
+    freed(sandbox)
 
 
-def test_endless_interim_answers_are_a_bad_gateway(box: World) -> None:
-    with opened(box), client(box) as local, answering(box, b"HTTP/1.1 100 Continue\r\n\r\n" * 100_000):
+def test_endless_interim_answers_are_a_bad_gateway(sandbox: World) -> None:
+    with opened(sandbox), client(sandbox) as local, answering(sandbox, b"HTTP/1.1 100 Continue\r\n\r\n" * 100_000):
         answer = local.get(f"{BOX}/proxy/{RAW}/")
         assert (answer.status_code, "interim" in answer.json()["message"]) == (502, True)
-    freed(box)
+    freed(sandbox)
 
 
-def test_refusals_name_what_is_wrong(box: World) -> None:
-    with opened(box), client(box) as local:
+def test_refusals_name_what_is_wrong(sandbox: World) -> None:
+    with opened(sandbox), client(sandbox) as local:
         for path, code, message in (
             (f"{BOX}/proxy/81/", 409, "nothing listens on port 81"),
             (f"{BOX}/proxy/0/", 400, "65535"),
@@ -288,12 +288,12 @@ def test_refusals_name_what_is_wrong(box: World) -> None:
         ):
             answer = local.get(path)
             assert (answer.status_code, message in answer.json()["message"]) == (code, True), answer.text
-    freed(box)
+    freed(sandbox)
 
 
-def test_websocket_messages_pass_both_ways(box: World) -> None:
-    with opened(box, host="127.0.0.1") as observed:
-        secret = token(box, "user", "default")
+def test_websocket_messages_pass_both_ways(sandbox: World) -> None:
+    with opened(sandbox, host="127.0.0.1") as observed:
+        secret = token(sandbox, "user", "default")
         document = {"Authorization": f"Bearer {secret}", "Cookie": "c=1"}
         url = f"{observed.url.replace('http', 'ws')}{BOX}/proxy/{SOCKETS}/live?a=b"
         with connect(url, additional_headers=document, subprotocols=["chat"], max_size=None) as link:  # type: ignore[list-item]
@@ -315,46 +315,46 @@ def test_websocket_messages_pass_both_ways(box: World) -> None:
                 link.recv(60)
             assert closed.value.rcvd is not None
             assert closed.value.rcvd.code == 1009
-        freed(box)
+        freed(sandbox)
 
 
-def test_websocket_refusal_of_the_program_passes(box: World) -> None:
-    with opened(box):
+def test_websocket_refusal_of_the_program_passes(sandbox: World) -> None:
+    with opened(sandbox):
         with pytest.raises(InvalidStatus) as refusal:
-            unix_connect(str(box.socket), f"ws://paddock{PROXY}/teapot")
+            unix_connect(str(sandbox.socket), f"ws://paddock{PROXY}/teapot")
         assert refusal.value.response.status_code == 418
-        with answering(box, b"not HTTP\r\n\r\n"), pytest.raises(InvalidStatus) as refused:
-            unix_connect(str(box.socket), f"ws://paddock{BOX}/proxy/{RAW}/")
+        with answering(sandbox, b"not HTTP\r\n\r\n"), pytest.raises(InvalidStatus) as refused:
+            unix_connect(str(sandbox.socket), f"ws://paddock{BOX}/proxy/{RAW}/")
         assert refused.value.response.status_code == 502
         url = f"ws://paddock{BOX}/proxy/{SOCKETS}/"
-        with unix_connect(str(box.socket), url, subprotocols=["chat"]) as link:  # type: ignore[list-item]
+        with unix_connect(str(sandbox.socket), url, subprotocols=["chat"]) as link:  # type: ignore[list-item]
             link.recv(60)
             link.socket.shutdown(socket.SHUT_RDWR)  # as if the client were killed
-            freed(box)
+            freed(sandbox)
 
 
-def test_revoked_token_ends_what_is_open(box: World) -> None:
+def test_revoked_token_ends_what_is_open(sandbox: World) -> None:
     with (
-        opened(box, host="127.0.0.1") as observed,
+        opened(sandbox, host="127.0.0.1") as observed,
         httpx.Client(base_url=observed.url, verify=False, timeout=60) as remote,
     ):
-        document = {"Authorization": f"Bearer {token(box, 'user', 'default', name='leaver')}"}
+        document = {"Authorization": f"Bearer {token(sandbox, 'user', 'default', name='leaver')}"}
         with remote.stream("GET", f"{PROXY}/endless", headers=document) as answer:
             pieces = answer.iter_raw()
             assert next(pieces).startswith(b"first")
-            box.services.tokens.revoke("leaver")
+            sandbox.services.tokens.revoke("leaver")
             with contextlib.suppress(httpx.HTTPError):
                 for _ in pieces:
                     pass
             assert Program.left.wait(60)
-        freed(box)
+        freed(sandbox)
 
 
 @pytest.mark.parametrize("tcp", [False, True])
-def test_sdk_sends_its_token_to_the_daemon_alone(box: World, tcp: bool) -> None:
-    text = token(box, "user", "default")
-    with opened(box, host="127.0.0.1") as listeners:
-        server = listeners.url if tcp else f"unix://{box.socket}"
+def test_sdk_sends_its_token_to_the_daemon_alone(sandbox: World, tcp: bool) -> None:
+    text = token(sandbox, "user", "default")
+    with opened(sandbox, host="127.0.0.1") as listeners:
+        server = listeners.url if tcp else f"unix://{sandbox.socket}"
         with Paddock(server, token=text) as paddock, paddock.sandbox("quickstart").proxy(WEB, timeout=60) as web:
             document = web.post("/a/b", params={"q": "1"}, content=b"body").json()
             assert (document["method"], document["path"], document["body"]) == ("POST", "/a/b?q=1", "body")
@@ -368,17 +368,17 @@ def test_sdk_sends_its_token_to_the_daemon_alone(box: World, tcp: bool) -> None:
             with paddock.sandbox("quickstart").proxy(1) as nothing:
                 answer = nothing.get("/")
                 assert (answer.status_code, answer.json()["kind"]) == (409, "Status")
-    freed(box)
+    freed(sandbox)
 
 
-def test_async_sdk_reaches_a_port(box: World) -> None:
+def test_async_sdk_reaches_a_port(sandbox: World) -> None:
     async def ask() -> Any:
         async with (
-            AsyncPaddock(f"unix://{box.socket}") as paddock,
+            AsyncPaddock(f"unix://{sandbox.socket}") as paddock,
             await paddock.sandbox("quickstart").proxy(WEB, timeout=60) as web,
         ):
             return (await web.get("hello", params={"x": "y"})).json()
 
-    with opened(box):
+    with opened(sandbox):
         assert asyncio.run(ask())["path"] == "/hello?x=y"
-    freed(box)
+    freed(sandbox)

@@ -41,7 +41,7 @@ class Flood(Iterator[Chunk]):
 
 
 @pytest.fixture
-def box(tmp_path: Path, quiet: None) -> Iterator[World]:
+def sandbox(tmp_path: Path, quiet: None) -> Iterator[World]:
     """A served world with a running sandbox, endless streams and a short stall time-out."""
     world = make_world(tmp_path)
     server = world.server(stall_seconds=STALL_SECONDS)
@@ -97,22 +97,22 @@ HELD: dict[str, tuple[str, Callable[[World], Any]]] = {
 
 
 @pytest.mark.parametrize("what", HELD)
-def test_stalled_client_frees_its_resources(box: World, what: str) -> None:
+def test_stalled_client_frees_its_resources(sandbox: World, what: str) -> None:
     path, reserved = HELD[what]
-    box.services.sandbox_streams.rules = ExecRules(pause_seconds=STALL_SECONDS)
-    with listening(box, pour), ask(box, path):
+    sandbox.services.sandbox_streams.rules = ExecRules(pause_seconds=STALL_SECONDS)
+    with listening(sandbox, pour), ask(sandbox, path):
         if what == "watch":
-            wait_for("it is open", lambda: reserved(box))
+            wait_for("it is open", lambda: reserved(sandbox))
             for number in range(12):  # fewer than would make it fall behind
-                box.change(annotations={"big": "x" * 60_000, "number": str(number)})
-        wait_for("all is freed", lambda: not reserved(box))
+                sandbox.change(annotations={"big": "x" * 60_000, "number": str(number)})
+        wait_for("all is freed", lambda: not reserved(sandbox))
 
 
-def test_paused_reader_of_a_command_loses_nothing(box: World) -> None:
-    box.streams.run = lambda **_: iter([*(Chunk("stdout", b"x" * 65536) for _ in range(64)), Chunk("exit", b"0")])
+def test_paused_reader_of_a_command_loses_nothing(sandbox: World) -> None:
+    sandbox.streams.run = lambda **_: iter([*(Chunk("stdout", b"x" * 65536) for _ in range(64)), Chunk("exit", b"0")])
     path, log = HELD["logs"]
-    with ask(box, HELD["exec"][0]) as paused, ask(box, path):
-        wait_for("a neighbour that stalls is cut", lambda: not log(box))
+    with ask(sandbox, HELD["exec"][0]) as paused, ask(sandbox, path):
+        wait_for("a neighbour that stalls is cut", lambda: not log(sandbox))
         paused.settimeout(30)
         received = bytearray()
         while b'"status": "Success"' not in received[-4096:]:
@@ -128,21 +128,21 @@ def frame(data: bytes) -> bytes:
 
 
 @pytest.mark.parametrize("what", ["exec", "port", "raw port"])
-def test_unread_disconnect_is_noticed(box: World, what: str) -> None:
+def test_unread_disconnect_is_noticed(sandbox: World, what: str) -> None:
     never = threading.Event()
-    box.streams.run = box.streams.endless
+    sandbox.streams.run = sandbox.streams.endless
     path, reserved = HELD[what]
     piece = struct.pack(">I", 60_000) + bytes(60_000) if what == "raw port" else frame(b"x" * 60_000)
     with (
-        listening(box, lambda sock: _wait_for_the_end(sock, never)),
-        ask(box, path + "&stdin=true" * (what == "exec")) as link,
+        listening(sandbox, lambda sock: _wait_for_the_end(sock, never)),
+        ask(sandbox, path + "&stdin=true" * (what == "exec")) as link,
     ):
         link.setblocking(False)
         with contextlib.suppress(BlockingIOError):
             for _ in range(10_000):
                 link.sendall(piece)
         link.close()
-        wait_for("all is freed", lambda: not reserved(box))
+        wait_for("all is freed", lambda: not reserved(sandbox))
         never.set()
 
 

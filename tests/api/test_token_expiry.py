@@ -25,7 +25,7 @@ LOG = f"{BOX}/logs?follow=true"
 
 
 @pytest.fixture
-def box(world: World) -> Iterator[World]:
+def sandbox(world: World) -> Iterator[World]:
     """Listeners, and a sandbox whose log and commands send one chunk and then nothing."""
     world.apply()
     world.view.show(world.sandbox())
@@ -52,29 +52,29 @@ def freed(world: World) -> None:
 
 
 @pytest.mark.parametrize("end", [revoke, expire])
-def test_command_reports_reason_of_its_end(box: World, end: Any) -> None:
-    with exec_(box, token(box, "user", name="ci")) as open_:
+def test_command_reports_reason_of_its_end(sandbox: World, end: Any) -> None:
+    with exec_(sandbox, token(sandbox, "user", name="ci")) as open_:
         assert open_.recv(timeout=30) == b"\x01"
         assert open_.recv(timeout=30) == b"\x01first\n"
-        end(box)
+        end(sandbox)
         with pytest.raises(ConnectionClosed, match=r"1008.*token ci (was revoked|has expired)"):
             open_.recv(timeout=30)
-    freed(box)
+    freed(sandbox)
 
 
 @pytest.mark.parametrize("end", [revoke, expire])
 @pytest.mark.parametrize("path", [WATCH, LOG])
-def test_open_response_is_cut_off(box: World, path: str, end: Any) -> None:
+def test_open_response_is_cut_off(sandbox: World, path: str, end: Any) -> None:
     with ExitStack() as stack:
-        enter_context = stack.enter_context(client(box, token(box, "viewer", name="ci")))
+        enter_context = stack.enter_context(client(sandbox, token(sandbox, "viewer", name="ci")))
         pieces = stack.enter_context(enter_context.stream("GET", path, timeout=30)).iter_raw()
         assert next(pieces)
-        end(box)
+        end(sandbox)
         with pytest.raises(httpx.RemoteProtocolError):
             next(pieces)
     if path == LOG:
-        freed(box)
-    assert box.services.watches.count == 0
+        freed(sandbox)
+    assert sandbox.services.watches.count == 0
 
 
 def test_a_revocation_by_another_daemon_ends_what_is_open(tmp_path: Path, quiet: None) -> None:
@@ -96,80 +96,83 @@ def test_a_revocation_by_another_daemon_ends_what_is_open(tmp_path: Path, quiet:
     present.store.close()
 
 
-def test_a_forwarded_port_is_closed(box: World) -> None:
+def test_a_forwarded_port_is_closed(sandbox: World) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        box.ports.listen(80, listener.getsockname()[1])
-        headers = {"Authorization": f"Bearer {token(box, 'user', name='ci')}"}
+        sandbox.ports.listen(80, listener.getsockname()[1])
+        headers = {"Authorization": f"Bearer {token(sandbox, 'user', name='ci')}"}
         uri = f"ws://paddock{BOX}/portforward?port=80"
-        with unix_connect(str(box.socket), uri=uri, additional_headers=headers) as link:
+        with unix_connect(str(sandbox.socket), uri=uri, additional_headers=headers) as link:
             inside, _ = listener.accept()
             with inside:
                 link.send(b"there")
                 assert inside.recv(5) == b"there"
-                revoke(box)
+                revoke(sandbox)
                 with pytest.raises(ConnectionClosed, match="1008"):
                     link.recv(timeout=30)
                 assert inside.recv(1) == b"", "the box's side is closed, too"
-    wait_for("all is freed", lambda: not box.services.forward.slots.used_count)
+    wait_for("all is freed", lambda: not sandbox.services.forward.slots.used_count)
 
 
-def test_a_forwarded_port_without_frames_is_closed(box: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PADDOCK_TOKEN", token(box, "user", name="ci"))
+def test_a_forwarded_port_without_frames_is_closed(sandbox: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PADDOCK_TOKEN", token(sandbox, "user", name="ci"))
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        box.ports.listen(80, listener.getsockname()[1])
-        with Paddock(f"unix://{box.socket}") as paddock, paddock.sandbox("quickstart").connect(80) as link:
+        sandbox.ports.listen(80, listener.getsockname()[1])
+        with Paddock(f"unix://{sandbox.socket}") as paddock, paddock.sandbox("quickstart").connect(80) as link:
             assert link.raw
             inside, _ = listener.accept()
             with inside:
                 link.send(b"there")
                 assert inside.recv(5) == b"there"
-                revoke(box)
+                revoke(sandbox)
                 with pytest.raises(ClientError, match="broke"):
                     link.receive()
                 assert inside.recv(1) == b"", "the box's side is closed, too"
-    wait_for("all is freed", lambda: not box.services.forward.slots.used_count)
+    wait_for("all is freed", lambda: not sandbox.services.forward.slots.used_count)
 
 
 @pytest.mark.parametrize("method", ["GET", "PUT"])
-def test_transfer_is_cut_off(box: World, method: str) -> None:
-    root = box.files.root("c-quickstart")
+def test_transfer_is_cut_off(sandbox: World, method: str) -> None:
+    root = sandbox.files.root("c-quickstart")
     (root / "tmp/x").write_bytes(b"x" * (32 << 20))
     head = f"{method} {BOX}/files?path=/tmp/x HTTP/1.1\r\nHost: paddock\r\nContent-Length: {9 * (method == 'PUT')}\r\n"
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as link:
-        link.connect(str(box.socket))
-        link.sendall(f"{head}Authorization: Bearer {token(box, 'user', name='ci')}\r\n\r\n".encode())
-        wait_for("it has begun", lambda: box.files.open)
-        revoke(box)
-        wait_for("all is freed", lambda: not box.services.files.slots.used_count and not box.files.open)
+        link.connect(str(sandbox.socket))
+        link.sendall(f"{head}Authorization: Bearer {token(sandbox, 'user', name='ci')}\r\n\r\n".encode())
+        wait_for("it has begun", lambda: sandbox.files.open)
+        revoke(sandbox)
+        wait_for("all is freed", lambda: not sandbox.services.files.slots.used_count and not sandbox.files.open)
         link.settimeout(30)
         reported = link.recv(100) if method == "PUT" else b"".join(iter(lambda: link.recv(1 << 20), b""))
     assert b" 401 " in reported if method == "PUT" else len(reported) < 32 << 20
     assert (root / "tmp/x").stat().st_size == 32 << 20
 
 
-def test_waiting_exec_is_answered_401(box: World) -> None:
+def test_waiting_exec_is_answered_401(sandbox: World) -> None:
     answers: list[httpx.Response] = []
-    with client(box, token(box, "user", name="ci")) as created:
+    with client(sandbox, token(sandbox, "user", name="ci")) as created:
         asking = threading.Thread(
             target=lambda: answers.append(created.post(f"{BOX}/exec", json={"command": ["cat"]}, timeout=60))
         )
         asking.start()
-        while not box.streams.asked:
+        while not sandbox.streams.asked:
             asking.join(0.01)
-        revoke(box)
+        revoke(sandbox)
         asking.join(60)
     assert answers[0].status_code == 401
     assert "token ci was revoked: its open requests were ended" in answers[0].json()["message"]
-    freed(box)
+    freed(sandbox)
 
 
-def test_other_tokens_are_unaffected(box: World) -> None:
-    with exec_(box, token(box, "user", name="other")) as open_, exec_(box, token(box, "user", name="ci")) as output:
+def test_other_tokens_are_unaffected(sandbox: World) -> None:
+    with (
+        exec_(sandbox, token(sandbox, "user", name="other")) as open_,
+        exec_(sandbox, token(sandbox, "user", name="ci")) as output,
+    ):
         for client_connection in (open_, output):
             assert client_connection.recv(timeout=30) == b"\x01"
-        revoke(box)
+        revoke(sandbox)
         with pytest.raises(ConnectionClosed, match="1008"):
             _ = list(output)
         assert open_.recv(timeout=30) == b"\x01first\n"
-        with client(box, "") as root:
+        with client(sandbox, "") as root:
             assert root.get(BOX).status_code == 200

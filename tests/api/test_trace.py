@@ -70,7 +70,7 @@ def test_a_defect_of_ours_is_found_in_the_log_by_it(
 
 def test_a_websocket_is_a_request_like_others(served: World) -> None:
     served.apply()
-    box = served.sandbox()
+    sandbox = served.sandbox()
     url = "ws://paddock" + f"{API}/namespaces/default/sandboxes/%s/exec?command=true"
     with (
         pytest.raises(InvalidStatus) as refusal,
@@ -78,7 +78,7 @@ def test_a_websocket_is_a_request_like_others(served: World) -> None:
     ):
         pass
     assert refusal.value.response.headers["X-Trace-Id"] == TRACE
-    served.view.show(box)
-    with unix_connect(str(served.socket), url % box.name, additional_headers=PARENT) as socket:
+    served.view.show(sandbox)
+    with unix_connect(str(served.socket), url % sandbox.name, additional_headers=PARENT) as socket:
         assert socket.response is not None
         assert socket.response.headers["X-Trace-Id"] == TRACE

@@ -55,11 +55,11 @@ class Side:
         self.times["processor a claim"].append((cpu_seconds(self.daemon) - before) / IN_A_BURST)
         (cold,) = self.names(1)
         self.times["cold"].append(self.eyes.start(cold, "cold", "Never"))
-        box = self.client.sandbox(cold)
+        sandbox = self.client.sandbox(cold)
         for _ in range(3):
             self.timed("get", lambda: self.client.get("sandboxes", cold))
             self.timed("list", lambda: self.client.list("sandboxes"))
-            self.timed("exec", lambda: box.exec(["true"]))
+            self.timed("exec", lambda: sandbox.exec(["true"]))
         for name in (*names, cold):
             self.client.delete("sandboxes", name)
         wait_for("all are gone", lambda: not self.client.list("sandboxes"))

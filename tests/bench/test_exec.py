@@ -30,10 +30,10 @@ def test_exec_of_true(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
         with running(tmp_path) as daemon, Paddock(f"unix://{daemon.socket}") as paddock:
             daemon.apply(BOX)
             daemon.paddock("wait", "--for=condition=Ready", "--timeout=60s", "sandbox/exec")
-            box = paddock.sandbox("exec")
+            sandbox = paddock.sandbox("exec")
             container = client.containers.get(daemon.get("exec")["status"]["instanceRef"]["name"])
             ours, bare = alternately(
-                lambda: box.exec(["true"]).exit_code, lambda: container.exec_run(["true"], demux=True).exit_code
+                lambda: sandbox.exec(["true"]).exit_code, lambda: container.exec_run(["true"], demux=True).exit_code
             )
     finally:
         client.close()

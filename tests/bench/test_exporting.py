@@ -26,13 +26,13 @@ ASKED = {"Accept": "application/openmetrics-text; version=1.0.0", "Accept-Encodi
 def test_exporting_200_sandboxes(tmp_path: Path) -> None:
     """CPU of this process, which is the client as well: a little more than a daemon's."""
     host = Host(tmp_path, v1=tuple(V1), v2=False)
-    boxes = [sandbox(f"box-{number:04d}") for number in range(COUNT)]
+    sandboxes = [sandbox(f"box-{number:04d}") for number in range(COUNT)]
     containers: list[Container] = []
-    for number, entry in enumerate(boxes):
+    for number, entry in enumerate(sandboxes):
         id_, pid = f"{number:064x}", 10_000 + number
         fill(host, id_, pid)
         containers.append(container(entry.obj, id=id_, pid=pid))
-    usage, observed = CgroupUsage(host.cgroups), snapshot(*boxes, containers=containers)
+    usage, observed = CgroupUsage(host.cgroups), snapshot(*sandboxes, containers=containers)
     registry: Registry = new_registry("0.1.0")
     PrometheusMeter(registry)
     collect(registry, lambda: observed, usage, layers=lambda: layers(observed), detail=False, labels=())

@@ -107,19 +107,19 @@ def test_a_settled_round_of_the_leader(stores: tuple[SqlStore, SqlStore]) -> Non
     for store, hosts in zip(stores, (1, HOSTS), strict=True):
         desired = Desired(store, GarbageCollector(store, discover()), "host-000", "", everywhere=True)
         start = time.perf_counter()
-        boxes: list[Sandbox] = list(desired.refresh().values())
+        sandboxes: list[Sandbox] = list(desired.refresh().values())
         read = time.perf_counter() - start
-        requested = [step.placement for step in placements(boxes, policy, {}).steps if isinstance(step, Place)]
+        requested = [step.placement for step in placements(sandboxes, policy, {}).steps if isinstance(step, Place)]
         settled: Settled = {}
 
         # The scheduler returns the same objects as long as nothing changes there.
         records = {placement.uid: PlacedRecord(replace(placement), Placed(placement.host)) for placement in requested}
 
         def decide(
-            boxes: list[Sandbox] = boxes, records: dict[str, PlacedRecord] = records, settled: Settled = settled
+            sandboxes: list[Sandbox] = sandboxes, records: dict[str, PlacedRecord] = records, settled: Settled = settled
         ) -> float:
             started_at = time.perf_counter()
-            assert placements(boxes, policy, records, settled=settled).steps == ()
+            assert placements(sandboxes, policy, records, settled=settled).steps == ()
             return (time.perf_counter() - started_at) * 1000
 
         decide()

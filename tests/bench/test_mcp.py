@@ -80,8 +80,8 @@ def test_mcp(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         with running(tmp_path) as daemon, Paddock(f"unix://{daemon.socket}") as paddock:
             daemon.apply(f"{BOX}---{WITH_AGENT}")
             daemon.paddock("wait", "--for=condition=Ready", "--timeout=60s", "sandbox/exec", "sandbox/agent")
-            box = paddock.sandbox("exec")
-            assert box.exec(["true"]).exit_code == 0
+            sandbox = paddock.sandbox("exec")
+            assert sandbox.exec(["true"]).exit_code == 0
             idle = resident_mib(daemon)
             caller, start = Caller(daemon.socket), time.perf_counter()
             assert caller.request("tools/list")["tools"]
@@ -92,7 +92,7 @@ def test_mcp(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
             by_agent, by_mcp, by_api, bare = alternately(
                 lambda: caller.exec("agent"),
                 caller.exec,
-                lambda: box.exec(["true"]).exit_code,
+                lambda: sandbox.exec(["true"]).exit_code,
                 lambda: container.exec_run(["true"], demux=True).exit_code,
             )
             lines.append(f"docker.container.exec of true with an agent, p50: {by_agent * 1000:.1f} ms; allowed: 12 ms")

@@ -138,8 +138,8 @@ def _starts(
         connection = Connection(daemon, "warm", f"start-{number}")
         firsts.append(connection.call())
         wait_for("its session", lambda: _sessions(daemon) == 1, 60)
-        box = json.loads(daemon.paddock("get", "sandboxes", "-o", "json").stdout)["items"][0]
-        container = engine.containers.get(box["status"]["instanceRef"]["containerID"])
+        sandbox = json.loads(daemon.paddock("get", "sandboxes", "-o", "json").stdout)["items"][0]
+        container = engine.containers.get(sandbox["status"]["instanceRef"]["containerID"])
         assert container.id in before, "it was started cold"
         output = container.exec_run(["python3", "-c", OWN_START, SCRIPT, "none"]).output
         its_own.append(float(output))

@@ -17,8 +17,8 @@ pytestmark = pytest.mark.bench
 
 def settled_host(count: int) -> tuple[Snapshot, Memo]:
     """A host on which nothing is left to do, and the memos of a planner that has seen it."""
-    boxes = [sandbox(f"box-{index}", {"template": {"image": "a:1"}}) for index in range(count)]
-    host = snapshot(boxes, [container(box) for box in boxes])
+    sandboxes = [sandbox(f"box-{index}", {"template": {"image": "a:1"}}) for index in range(count)]
+    host = snapshot(sandboxes, [container(box) for box in sandboxes])
     memo = Memo()
     for _ in range(3):
         planned = decide(host, memo)

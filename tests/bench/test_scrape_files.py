@@ -40,12 +40,12 @@ def test_scrape_of_500_sandboxes_with_files_of_their_own(tmp_path: Path, version
     """The whole answer, gzipped, for each of them, beside that of fifty."""
     raise_limit()  # as the daemon does
     host = Host(tmp_path, v1=tuple(V1) if version == 1 else (), v2=version == 2)
-    boxes = [sandbox(f"box-{number:04d}") for number in range(COUNT)]
+    sandboxes = [sandbox(f"box-{number:04d}") for number in range(COUNT)]
     ids = [f"{number:064x}" for number in range(COUNT)]
     for number, id_ in enumerate(ids):
         fill(host, id_, 10_000 + number)
-    containers = [container(entry.obj, id=ids[number], pid=10_000 + number) for number, entry in enumerate(boxes)]
-    few, (total, reading) = _costs(host, boxes[:FEW], containers[:FEW]), _costs(host, boxes, containers)
+    containers = [container(entry.obj, id=ids[number], pid=10_000 + number) for number, entry in enumerate(sandboxes)]
+    few, (total, reading) = _costs(host, sandboxes[:FEW], containers[:FEW]), _costs(host, sandboxes, containers)
     print(
         f"\nscrape of {COUNT} made-up cgroups v{version}: {total:.3f} ms of CPU a sandbox (wanted {LIMIT_MS}),"
         f" {reading:.3f} of it for reading files; of {FEW}: {few[0]:.3f}; ratio {total / few[0]:.2f} (wanted {FLAT})"
@@ -54,13 +54,13 @@ def test_scrape_of_500_sandboxes_with_files_of_their_own(tmp_path: Path, version
     assert total <= few[0] * FLAT
 
 
-def _costs(host: Host, boxes: Sequence[Any], made: Sequence[Container]) -> tuple[float, float]:
+def _costs(host: Host, sandboxes: Sequence[Any], made: Sequence[Container]) -> tuple[float, float]:
     """Return the milliseconds of CPU for each sandbox: of the whole answer, and of reading the files alone."""
     usage = CgroupUsage(host.cgroups)
-    registry = _registry(boxes, made, usage)
+    registry = _registry(sandboxes, made, usage)
     try:
         count = open_metrics(registry).count(b"paddock_container_memory_working_set_bytes{")  # it opens the files
-        assert count == len(boxes)
+        assert count == len(sandboxes)
         took = min(_took(lambda: whole_answer(registry)) for _ in range(15))
         only = min(_took(lambda: usage.read(made)) for _ in range(15))
     finally:
@@ -88,10 +88,10 @@ def test_a_scrape_beside_one_shot_stats_of_the_same_containers(names: list[str])
     api = docker_py.APIClient(version="auto")
     usage = CgroupUsage()
     try:
-        boxes = [sandbox(name) for name in names]
+        sandboxes = [sandbox(name) for name in names]
         containers = [container_of(api.inspect_container(name), swap_limit=True)[0] for name in names]
-        created = [replace(first, uid=box.obj.uid) for first, box in zip(containers, boxes, strict=True)]
-        registry = _registry(boxes, created, usage)
+        created = [replace(first, uid=box.obj.uid) for first, box in zip(containers, sandboxes, strict=True)]
+        registry = _registry(sandboxes, created, usage)
         assert open_metrics(registry).count(b"paddock_container_memory_working_set_bytes{") == REAL
         spent = _spent(lambda: _stats(api, created), ROUNDS)
         ours = _spent(lambda: open_metrics(registry), SCRAPES)
@@ -137,8 +137,8 @@ def _stats(api: Any, made: Sequence[Container]) -> None:
         assert all(pool.map(told, made))
 
 
-def _registry(boxes: Sequence[Any], made: Sequence[Container], usage: CgroupUsage) -> Registry:
-    observed = snapshot(*boxes, containers=made)
+def _registry(sandboxes: Sequence[Any], made: Sequence[Container], usage: CgroupUsage) -> Registry:
+    observed = snapshot(*sandboxes, containers=made)
     registry = Registry()
     registry.register(ContainerCollector(lambda: observed, usage))
     registry.register(ObjectCollector(lambda: observed))

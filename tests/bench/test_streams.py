@@ -84,11 +84,11 @@ def test_a_hundred_open_streams(tmp_path: Path) -> None:
         daemon.apply(BOX)
         daemon.paddock("wait", "--for=condition=Ready", "--timeout=60s", "sandbox/streams", "sandbox/other")
         wait_for("it listens", lambda: listens(paddock))
-        box = paddock.sandbox("other")
+        sandbox = paddock.sandbox("other")
         container = reserved.containers.get(daemon.get("other")["status"]["instanceRef"]["name"])
         document: dict[str, Callable[[], object]] = {
             "list": lambda: paddock.list("sandboxes"),
-            "exec of true": lambda: box.exec(["true"]),
+            "exec of true": lambda: sandbox.exec(["true"]),
             "exec of true by docker-py": lambda: container.exec_run(["true"], demux=True),
         }
         took: dict[tuple[str, bool], list[float]] = {(word, full): [] for word in document for full in (False, True)}

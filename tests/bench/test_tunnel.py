@@ -29,9 +29,9 @@ def test_exec_through_another_daemon(tmp_path: Path, capsys: pytest.CaptureFixtu
     ):
         a.apply(BOX)
         b.paddock("wait", "--for=condition=Ready", "--timeout=60s", "sandbox/exec")
-        boxes = [paddock.sandbox("exec") for paddock in (far, near)]
+        sandboxes = [paddock.sandbox("exec") for paddock in (far, near)]
         through, local = alternately(
-            lambda: boxes[0].exec(["true"]).exit_code, lambda: boxes[1].exec(["true"]).exit_code
+            lambda: sandboxes[0].exec(["true"]).exit_code, lambda: sandboxes[1].exec(["true"]).exit_code
         )
         b.paddock("delete", "sandbox", "exec")
     with capsys.disabled():

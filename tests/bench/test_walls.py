@@ -112,12 +112,12 @@ def test_attestation(engine: docker_py.DockerClient, capsys: pytest.CaptureFixtu
     spec = SandboxSpec.model_validate({"template": {"image": TINY, "command": ["sleep", "1000000"]}})
     assert spec.template is not None
     config = render(spec, spec.template, name="attested", uid="a", policy=Policy()).config
-    box = _run(engine, "attested", create_body(config, {}, TINY, profile(config.seccomp)))
-    pid = int(engine.api.inspect_container(box)["State"]["Pid"])
-    wait_for("it is the box's own process", lambda: not read_inside(pid, box).unread)
-    ours = _median(lambda: facts(config, read_inside(pid, box)))
-    median = _median(lambda: engine.api.inspect_container(box))
-    engine.api.remove_container(box, force=True)
+    sandbox = _run(engine, "attested", create_body(config, {}, TINY, profile(config.seccomp)))
+    pid = int(engine.api.inspect_container(sandbox)["State"]["Pid"])
+    wait_for("it is the box's own process", lambda: not read_inside(pid, sandbox).unread)
+    ours = _median(lambda: facts(config, read_inside(pid, sandbox)))
+    median = _median(lambda: engine.api.inspect_container(sandbox))
+    engine.api.remove_container(sandbox, force=True)
     with capsys.disabled():
         print(
             f"\nattestation, p50 of {READ_OPERATIONS}: {ours * 1000:.2f} ms (wanted: at most 15 ms); one inspect: "
@@ -162,22 +162,22 @@ def test_the_memory_of_proxies(engine: docker_py.DockerClient, capsys: pytest.Ca
         )
 
 
-def _cgroup_bytes(engine: docker_py.DockerClient, box: str) -> int:
+def _cgroup_bytes(engine: docker_py.DockerClient, sandbox: str) -> int:
     """Return the bytes its cgroup holds, but for files' pages that the kernel may take back at once."""
-    figures = engine.api.stats(box, stream=False, one_shot=True)["memory_stats"]
+    figures = engine.api.stats(sandbox, stream=False, one_shot=True)["memory_stats"]
     inactive = figures["stats"].get("total_inactive_file", figures["stats"].get("inactive_file", 0))
     return int(figures["usage"]) - int(inactive)
 
 
-def _shim_bytes(box: str) -> int:
+def _shim_bytes(sandbox: str) -> int:
     """Its shim's memory; what shims share is divided among them."""
     for path in Path("/proc").glob("[0-9]*/cmdline"):
         try:
             parts = path.read_bytes().decode(errors="replace").split("\0")
-            if "containerd-shim" in parts[0] and box in parts:
+            if "containerd-shim" in parts[0] and sandbox in parts:
                 match = re.search(r"^Pss:\s+(\d+) kB", (path.parent / "smaps_rollup").read_text(), re.MULTILINE)
                 assert match is not None
                 return int(match[1]) << 10
         except OSError:
             continue
-    raise AssertionError(f"no shim of {box}")
+    raise AssertionError(f"no shim of {sandbox}")

@@ -143,13 +143,13 @@ def test_many_runs_at_once(api: Connection, tmp_path: Path, capsys: pytest.Captu
     client = docker_py.DockerClient(base_url="unix:///var/run/docker.sock", timeout=300, max_pool_size=16)
 
     def one(_number: int) -> None:
-        box = client.containers.create(IMAGE, ["sleep", "1000000"], network_mode="none", mem_limit=32 << 20)
+        sandbox = client.containers.create(IMAGE, ["sleep", "1000000"], network_mode="none", mem_limit=32 << 20)
         try:
-            box.start()
+            sandbox.start()
             for _ in range(3):
-                assert box.exec_run(["sh", "-ec", "true"]).exit_code == 0
+                assert sandbox.exec_run(["sh", "-ec", "true"]).exit_code == 0
         finally:
-            box.remove(force=True)
+            sandbox.remove(force=True)
 
     start = time.perf_counter()
     with ThreadPoolExecutor(4) as pool:

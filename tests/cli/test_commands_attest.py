@@ -31,7 +31,7 @@ class Looking(View):
 
 
 @pytest.fixture
-def box(world: World) -> Box:
+def sandbox(world: World) -> Box:
     """Factory of a running sandbox, rendered but for the given changes. Request it before `paddock`."""
     view, expected = Looking(), dict[str, Sandbox]()
     attest = Attest(
@@ -56,8 +56,8 @@ def box(world: World) -> Box:
     return make
 
 
-def test_a_secured_sandbox(box: Box, paddock: Run) -> None:
-    box()
+def test_a_secured_sandbox(sandbox: Box, paddock: Run) -> None:
+    sandbox()
     done = paddock("attest", "quickstart")
     assert done.exit_code == 0, done.output
     assert done.output.startswith("sandbox/quickstart is secured\n")
@@ -65,8 +65,8 @@ def test_a_secured_sandbox(box: Box, paddock: Run) -> None:
     assert "!!" not in done.output
 
 
-def test_report_lists_confinement(box: Box, paddock: Run) -> None:
-    box()
+def test_report_lists_confinement(sandbox: Box, paddock: Run) -> None:
+    sandbox()
     done = paddock("attest", "quickstart", "--report")
     assert done.exit_code == 0, done.output
     messages = {
@@ -80,23 +80,23 @@ def test_report_lists_confinement(box: Box, paddock: Run) -> None:
     assert messages["mount /tmp"] == "tmpfs 64Mi read-write nosuid nodev noexec"
 
 
-def test_an_unsecured_sandbox(box: Box, paddock: Run) -> None:
-    box(uid=0)
+def test_an_unsecured_sandbox(sandbox: Box, paddock: Run) -> None:
+    sandbox(uid=0)
     done = paddock("attest", "sandbox/quickstart")
     assert done.exit_code == 1
     assert "is NOT secured\n  NotSecured: user: found 0:20000, wanted 20000:20000\n" in done.stdout
     assert [line.split()[:2] for line in done.stdout.splitlines() if line.startswith("!!")] == [["!!", "user"]]
 
 
-def test_an_unreadable_sandbox(box: Box, paddock: Run) -> None:
-    box(unread="run the daemon as root")
+def test_an_unreadable_sandbox(sandbox: Box, paddock: Run) -> None:
+    sandbox(unread="run the daemon as root")
     done = paddock("attest", "quickstart")
     assert done.exit_code == 1
     assert done.stdout == "sandbox/quickstart can't be attested\n  NotAttested: run the daemon as root\n"
 
 
-def test_json_output(box: Box, paddock: Run) -> None:
-    box(seccomp=0)
+def test_json_output(sandbox: Box, paddock: Run) -> None:
+    sandbox(seccomp=0)
     done = paddock("attest", "quickstart", "-o", "json")
     document = json.loads(done.stdout)
     assert (done.exit_code, document["kind"], document["secured"], document["reason"]) == (

@@ -34,9 +34,9 @@ def measured(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
             document = {}
             for name, cores, memory in (("quickstart", 0.25, 80), ("second", 1.5, 40)):
                 obj = world.sandbox(name)
-                box = Container(f"c-{name}", name, obj.uid, State.RUNNING, limits=Limits(0, 0, 0), started_at=100.0)
+                sandbox = Container(f"c-{name}", name, obj.uid, State.RUNNING, limits=Limits(0, 0, 0), started_at=100.0)
                 usage = USAGE._replace(memory_working_set_bytes=memory * MIB, network=None)
-                document[obj.uid] = UsageSample(box, usage, at=100.0 + 7200, cpu_cores=cores, window_seconds=15.0)
+                document[obj.uid] = UsageSample(sandbox, usage, at=100.0 + 7200, cpu_cores=cores, window_seconds=15.0)
             return document
 
     world.services = replace(world.services, usages=Usages(world.services.objects, Samples().now))

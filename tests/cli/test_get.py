@@ -132,18 +132,18 @@ def test_events_of_everything_or_of_one(paddock: Run, two: World) -> None:
 
 def test_events_are_shown_as_they_happen(served: World) -> None:
     served.apply(QUICKSTART)
-    box = served.sandbox()
-    served.add_event(box, "Created", "made")
+    sandbox = served.sandbox()
+    served.add_event(sandbox, "Created", "made")
     words = ["--server", f"unix://{served.socket}", "events", "sb/quickstart", "-w"]
     with subprocess.Popen([sys.executable, "-m", "controller", *words], stdout=subprocess.PIPE, text=True) as shown:
         assert shown.stdout is not None
         assert shown.stdout.readline().startswith("LAST SEEN")
         assert "made" in shown.stdout.readline()
-        served.add_event(box, "Killed", "killed")
+        served.add_event(sandbox, "Killed", "killed")
         assert "killed" in shown.stdout.readline()
-        served.add_event(box, "Created", "made")
+        served.add_event(sandbox, "Created", "made")
         assert "(x2)" in shown.stdout.readline()
-        many = [Event(box.ref, "Normal", "Restarted", f"run {each}", served.clock.now()) for each in range(150)]
+        many = [Event(sandbox.ref, "Normal", "Restarted", f"run {each}", served.clock.now()) for each in range(150)]
         served.store.record(Writes(events=tuple(many)))  # more than one look asks for
         assert [shown.stdout.readline().split()[-1] for _ in range(150)] == [str(number) for number in range(150)]
         shown.send_signal(signal.SIGINT)

@@ -33,56 +33,56 @@ class Box:
 
 
 @pytest.fixture
-def box(served: World) -> Iterator[Box]:
+def sandbox(served: World) -> Iterator[Box]:
     served.apply()
     root = served.files.root(served.view.show(served.sandbox()).id)
     with Paddock(f"unix://{served.socket}") as paddock:
         yield Box(served, paddock.sandbox("quickstart"), root)
 
 
-def test_files_by_the_client(box: Box) -> None:
-    wrote = box.files.write("/tmp/a b", b"\x00\xff", mode=0o640)
+def test_files_by_the_client(sandbox: Box) -> None:
+    wrote = sandbox.files.write("/tmp/a b", b"\x00\xff", mode=0o640)
     assert (wrote.name, wrote.size, wrote.mode, wrote.type) == ("a b", 2, 0o640, "file")
-    assert box.files.read("/tmp/a b") == b"\x00\xff"
-    assert [entry.name for entry in box.files.entries("/tmp")] == ["a b"]
-    assert box.files.find("/tmp/none") is None
-    assert box.files.mkdir("/tmp/d/e", parents=True).type == "folder"
-    box.files.remove("/tmp/d", recursive=True)
+    assert sandbox.files.read("/tmp/a b") == b"\x00\xff"
+    assert [entry.name for entry in sandbox.files.entries("/tmp")] == ["a b"]
+    assert sandbox.files.find("/tmp/none") is None
+    assert sandbox.files.mkdir("/tmp/d/e", parents=True).type == "folder"
+    sandbox.files.remove("/tmp/d", recursive=True)
     with pytest.raises(Refused, match="no such file or folder") as refusal:
-        box.files.read("/tmp/none")
+        sandbox.files.read("/tmp/none")
     assert (refusal.value.code, refusal.value.reason) == (404, "NotFound")
     assert refusal.value.has_cause("NotFound", "path")
 
 
 @pytest.mark.parametrize("path", ["/tmp/none/f", "/none/deep/f"])
-def test_a_missing_folder_is_named(box: Box, path: str) -> None:
+def test_a_missing_folder_is_named(sandbox: Box, path: str) -> None:
     folder = path.removesuffix("/f")
     with pytest.raises(Refused, match=f"the folder {folder} does not exist; create it first") as refusal:
-        box.files.mkdir(path)
+        sandbox.files.mkdir(path)
     assert refusal.value.has_cause("NotFound", "path")
 
 
-def test_relative_paths_begin_where_commands_run(box: Box, source: Path, tmp_path: Path) -> None:
-    files = Client(f"unix://{box.world.socket}").sandbox("quickstart").files
+def test_relative_paths_begin_where_commands_run(sandbox: Box, source: Path, tmp_path: Path) -> None:
+    files = Client(f"unix://{sandbox.world.socket}").sandbox("quickstart").files
     files.write("src/deep/main.py", "1")
-    assert (box.root / "workspace/src/deep/main.py").read_text() == "1"
+    assert (sandbox.root / "workspace/src/deep/main.py").read_text() == "1"
     assert [file_info.name for file_info in files.list()] == ["src"]
     files.upload(source / "run", "copied")
     files.upload(source / "run", "new/folder/")
-    assert tree(box.root / "workspace") == {"src/deep/main.py": "1", "copied": "#!", "new/folder/run": "#!"}
+    assert tree(sandbox.root / "workspace") == {"src/deep/main.py": "1", "copied": "#!", "new/folder/run": "#!"}
     files.download("src", tmp_path / "part")
     files.download(".", tmp_path / "whole")
     assert tree(tmp_path / "part") == {"deep/main.py": "1"}
-    assert tree(tmp_path / "whole") == tree(box.root / "workspace")
+    assert tree(tmp_path / "whole") == tree(sandbox.root / "workspace")
 
 
-def test_a_sparse_file_is_not_read_into_memory(box: Box) -> None:
+def test_a_sparse_file_is_not_read_into_memory(sandbox: Box) -> None:
     """It takes no room in the sandbox, and would take all of its reader's."""
-    (box.root / "tmp").mkdir(exist_ok=True)
-    with (box.root / "tmp/sparse").open("wb") as file:
+    (sandbox.root / "tmp").mkdir(exist_ok=True)
+    with (sandbox.root / "tmp/sparse").open("wb") as file:
         file.truncate(1 << 33)
-    (box.root / "tmp/small").write_bytes(b"12345")
-    with Client(f"unix://{box.world.socket}") as paddock:
+    (sandbox.root / "tmp/small").write_bytes(b"12345")
+    with Client(f"unix://{sandbox.world.socket}") as paddock:
         quickstart = paddock.sandboxes.get("quickstart")
         with pytest.raises(ClientError, match="/tmp/sparse: has over 268,435,456 bytes"):
             quickstart.files.read_bytes("/tmp/sparse")
@@ -93,7 +93,7 @@ def test_a_sparse_file_is_not_read_into_memory(box: Box) -> None:
         assert "over 8,388,608 bytes; read a part of it with a command" in read_file("/tmp/sparse")
 
     async def with_asyncio() -> None:
-        async with AsyncPaddock(f"unix://{box.world.socket}") as paddock:
+        async with AsyncPaddock(f"unix://{sandbox.world.socket}") as paddock:
             async_sandbox = await paddock.sandboxes.get("quickstart")
             with pytest.raises(ClientError, match="over 4 bytes"):
                 await async_sandbox.files.read_bytes("/tmp/small", max_bytes=4)
@@ -101,11 +101,11 @@ def test_a_sparse_file_is_not_read_into_memory(box: Box) -> None:
     asyncio.run(with_asyncio())
 
 
-def test_silent_connections_take_no_thread_of_others(box: Box, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_silent_connections_take_no_thread_of_others(sandbox: Box, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(aio, "_THREADS", 1)
 
     async def program(port: int) -> None:
-        async with AsyncPaddock(f"unix://{box.world.socket}") as paddock:
+        async with AsyncPaddock(f"unix://{sandbox.world.socket}") as paddock:
             quickstart = await paddock.sandboxes.get("quickstart")
             async with await quickstart.connect(port) as connection:
                 waiting = asyncio.ensure_future(connection.receive())
@@ -115,39 +115,39 @@ def test_silent_connections_take_no_thread_of_others(box: Box, monkeypatch: pyte
                 await asyncio.wait([waiting])
 
     with socket.create_server(("127.0.0.1", 0)) as silent:
-        box.world.ports.listen(80, silent.getsockname()[1])
+        sandbox.world.ports.listen(80, silent.getsockname()[1])
         asyncio.run(program(80))
 
 
-def test_find_tells_a_missing_file_from_a_missing_sandbox(box: Box) -> None:
-    assert box.files.find("/tmp/: /tmp/none: ") is None
-    missing = Sandbox(box.sandbox.connection, "default", "x: /tmp: ")
+def test_find_tells_a_missing_file_from_a_missing_sandbox(sandbox: Box) -> None:
+    assert sandbox.files.find("/tmp/: /tmp/none: ") is None
+    missing = Sandbox(sandbox.sandbox.connection, "default", "x: /tmp: ")
     with pytest.raises(Refused) as refusal:
         missing.files.find("/tmp")
     assert (refusal.value.code, refusal.value.has_cause("NotFound", "path")) == (404, False)
 
 
-def test_a_refusal_during_an_upload_is_reported(box: Box) -> None:
+def test_a_refusal_during_an_upload_is_reported(sandbox: Box) -> None:
     with pytest.raises(Refused, match="/tmp: it is a folder; give the path of a file"):
-        box.files.write("/tmp", (b"x" * MIB for _ in range(50)))
+        sandbox.files.write("/tmp", (b"x" * MIB for _ in range(50)))
 
 
-def test_a_stopped_daemon_is_reported(box: Box) -> None:
-    (box.root / "tmp/big").write_bytes(b"x" * (8 * MIB))
-    with box.files.open("/tmp/big") as answer:
+def test_a_stopped_daemon_is_reported(sandbox: Box) -> None:
+    (sandbox.root / "tmp/big").write_bytes(b"x" * (8 * MIB))
+    with sandbox.files.open("/tmp/big") as answer:
         answer.read(10)
-        for fake_work in list(box.world.files.open):
+        for fake_work in list(sandbox.world.files.open):
             fake_work.close()
         with pytest.raises(ClientError, match="is incomplete"):
             for _ in answer.pieces():
                 pass
 
 
-def test_a_truncated_archive_is_reported(box: Box, tmp_path: Path) -> None:
-    (box.root / "tmp/big").write_bytes(b"x" * (8 * MIB))
-    with box.files.archive("/tmp") as answer:
+def test_a_truncated_archive_is_reported(sandbox: Box, tmp_path: Path) -> None:
+    (sandbox.root / "tmp/big").write_bytes(b"x" * (8 * MIB))
+    with sandbox.files.archive("/tmp") as answer:
         assert answer.read(10)
-        for fake_work in list(box.world.files.open):
+        for fake_work in list(sandbox.world.files.open):
             fake_work.close()
         with pytest.raises(ClientError, match="is incomplete"):
             list(answer.pieces())
@@ -184,36 +184,38 @@ TREE = {"run": "#!", "sub/f": "f", "to": "sub/f"}
         ("/.", "/workspace/new", "workspace/new"),
     ],
 )
-def test_a_folder_goes_in_and_comes_out(box: Box, source: Path, tmp_path: Path, at: str, path: str, where: str) -> None:
+def test_a_folder_goes_in_and_comes_out(
+    sandbox: Box, source: Path, tmp_path: Path, at: str, path: str, where: str
+) -> None:
     observed: list[int] = []
-    assert box.files.push(f"{source}{at}", path, progress=observed.append) == []
-    assert tree(box.root / where) == TREE
-    assert stat.S_IMODE((box.root / where / "run").stat().st_mode) == 0o755
+    assert sandbox.files.push(f"{source}{at}", path, progress=observed.append) == []
+    assert tree(sandbox.root / where) == TREE
+    assert stat.S_IMODE((sandbox.root / where / "run").stat().st_mode) == 0o755
     assert sum(observed) > 0
     (tmp_path / "out").mkdir()
-    assert box.files.pull(f"/{where}", tmp_path / "out") == []
+    assert sandbox.files.pull(f"/{where}", tmp_path / "out") == []
     assert tree(tmp_path / "out" / Path(where).name) == TREE
-    assert box.files.pull(f"/{where}/.", tmp_path / "all") == []
+    assert sandbox.files.pull(f"/{where}/.", tmp_path / "all") == []
     assert tree(tmp_path / "all") == TREE
 
 
-def test_a_file_goes_in_and_comes_out(box: Box, source: Path, tmp_path: Path) -> None:
-    box.files.push(source / "run", "/workspace")
-    box.files.push(source / "run", "/workspace/other")
-    box.files.push(source / "to", "/workspace/followed", follow=True)
-    assert tree(box.root / "workspace") == {"run": "#!", "other": "#!", "followed": "f"}
-    box.files.pull("/workspace/run", tmp_path / "got")
+def test_a_file_goes_in_and_comes_out(sandbox: Box, source: Path, tmp_path: Path) -> None:
+    sandbox.files.push(source / "run", "/workspace")
+    sandbox.files.push(source / "run", "/workspace/other")
+    sandbox.files.push(source / "to", "/workspace/followed", follow=True)
+    assert tree(sandbox.root / "workspace") == {"run": "#!", "other": "#!", "followed": "f"}
+    sandbox.files.pull("/workspace/run", tmp_path / "got")
     assert (tmp_path / "got").read_text() == "#!"
     with pytest.raises(ClientError, match="No such file"):
-        box.files.push(source / "none", "/workspace")
+        sandbox.files.push(source / "none", "/workspace")
     with pytest.raises(ClientError, match="not a folder in the sandbox"):
-        box.files.push(source, "/workspace/run")
+        sandbox.files.push(source, "/workspace/run")
     with pytest.raises(Refused, match="no such file or folder"):
-        box.files.pull("/none", tmp_path)
+        sandbox.files.pull("/none", tmp_path)
 
 
-def test_a_hostile_sandbox_writes_nothing_outside_the_target(box: Box, tmp_path: Path) -> None:
-    evil = box.root / "workspace" / "evil"
+def test_a_hostile_sandbox_writes_nothing_outside_the_target(sandbox: Box, tmp_path: Path) -> None:
+    evil = sandbox.root / "workspace" / "evil"
     (evil / "d").mkdir(parents=True)
     (evil / "abs").symlink_to("/etc/passwd")
     (evil / "d" / "up").symlink_to("../../..")
@@ -221,18 +223,18 @@ def test_a_hostile_sandbox_writes_nothing_outside_the_target(box: Box, tmp_path:
     (evil / "file").write_text("x")
     os.mkfifo(evil / "fifo")
     (tmp_path / "target").mkdir()
-    left_out = box.files.pull("/workspace/evil", tmp_path / "target")
+    left_out = sandbox.files.pull("/workspace/evil", tmp_path / "target")
     assert tree(tmp_path / "target" / "evil") == {"file": "x", "d/fine": "../file"}
     assert sorted(entry.split(" ")[0] for entry in left_out) == ["evil/abs", "evil/d/up", "evil/fifo"]
     # Nor does a link from the copied folder to the target's other files, which are none of the box's.
     (tmp_path / "target" / ".bashrc").write_text("mine")
     for name in ("bashrc", "d/bashrc"):
         (evil / name).symlink_to("../" * (name.count("/") + 1) + ".bashrc")
-    left_out = box.files.pull("/workspace/evil", tmp_path / "target")
+    left_out = sandbox.files.pull("/workspace/evil", tmp_path / "target")
     assert "evil/bashrc was left out: a symlink to ../.bashrc leads out of the copied tree" in left_out
     assert tree(tmp_path / "target" / "evil") == {"file": "x", "d/fine": "../file"}
-    (box.root / "workspace" / "alone").symlink_to(".bashrc")
-    assert len(box.files.pull("/workspace/alone", tmp_path / "target")) == 1
+    (sandbox.root / "workspace" / "alone").symlink_to(".bashrc")
+    assert len(sandbox.files.pull("/workspace/alone", tmp_path / "target")) == 1
     assert sorted(os.listdir(tmp_path / "target")) == [".bashrc", "evil"]
     # And what leads out of a target that is there already is not followed.
     (tmp_path / "outside").mkdir()
@@ -240,58 +242,58 @@ def test_a_hostile_sandbox_writes_nothing_outside_the_target(box: Box, tmp_path:
     (tmp_path / "target" / "evil" / "d").rmdir()
     (tmp_path / "target" / "evil" / "d").symlink_to(tmp_path / "outside")
     with pytest.raises(ClientError, match="symlink"):
-        box.files.pull("/workspace/evil", tmp_path / "target")
+        sandbox.files.pull("/workspace/evil", tmp_path / "target")
     assert list((tmp_path / "outside").iterdir()) == []
 
 
-def test_a_pull_is_bounded_and_holes_are_free(box: Box, tmp_path: Path) -> None:
-    with (box.root / "workspace/sparse").open("wb") as file:
+def test_a_pull_is_bounded_and_holes_are_free(sandbox: Box, tmp_path: Path) -> None:
+    with (sandbox.root / "workspace/sparse").open("wb") as file:
         file.truncate(64 * MIB)
         file.write(b"x")
-    assert box.files.pull("/workspace/sparse", tmp_path, max_bytes=5000) == []
+    assert sandbox.files.pull("/workspace/sparse", tmp_path, max_bytes=5000) == []
     status = (tmp_path / "sparse").stat()
     assert (status.st_size, status.st_blocks * 512 < MIB) == (64 * MIB, True)
-    (box.root / "workspace/much").write_bytes(b"x" * 5001)
+    (sandbox.root / "workspace/much").write_bytes(b"x" * 5001)
     with pytest.raises(ClientError, match=r"more than 5000 bytes.*--max-size"):
-        box.files.pull("/workspace/much", tmp_path, max_bytes=5000)
+        sandbox.files.pull("/workspace/much", tmp_path, max_bytes=5000)
     with pytest.raises(ClientError, match=r"more than 2 entries.*--max-entries"):
-        box.files.pull("/workspace", tmp_path, max_entries=2)
+        sandbox.files.pull("/workspace", tmp_path, max_entries=2)
     assert not (tmp_path / "much").exists()
 
 
-def test_a_sparse_file_stays_sparse_in_the_sandbox(box: Box, tmp_path: Path) -> None:
+def test_a_sparse_file_stays_sparse_in_the_sandbox(sandbox: Box, tmp_path: Path) -> None:
     with (tmp_path / "sparse").open("wb") as file:
         file.write(b"x")
         file.truncate(64 * MIB)
-    box.files.push(tmp_path / "sparse", "/workspace")
-    status = (box.root / "workspace/sparse").stat()
+    sandbox.files.push(tmp_path / "sparse", "/workspace")
+    status = (sandbox.root / "workspace/sparse").stat()
     assert (status.st_size, status.st_blocks * 512 < MIB) == (64 * MIB, True)
-    assert box.files.read("/workspace/sparse") == (tmp_path / "sparse").read_bytes()
+    assert sandbox.files.read("/workspace/sparse") == (tmp_path / "sparse").read_bytes()
 
 
 @pytest.mark.parametrize("mode", [0o4755, 0o2755, 0o1777, 0o6777])
-def test_no_special_bit_leaves_a_sandbox(box: Box, tmp_path: Path, mode: int) -> None:
-    (box.root / "workspace/d").mkdir()
-    (box.root / "workspace/d/run").touch()
+def test_no_special_bit_leaves_a_sandbox(sandbox: Box, tmp_path: Path, mode: int) -> None:
+    (sandbox.root / "workspace/d").mkdir()
+    (sandbox.root / "workspace/d/run").touch()
     for entry in ("d", "d/run"):
-        (box.root / "workspace" / entry).chmod(mode)
-    with box.files.archive("/workspace/d", top="d") as answer:
+        (sandbox.root / "workspace" / entry).chmod(mode)
+    with sandbox.files.archive("/workspace/d", top="d") as answer:
         assert int(answer.header("x-paddock-mode"), 8) == mode & 0o777
         data = b"".join(answer.pieces())
     with tarfile.open(fileobj=io.BytesIO(data)) as archive:
         assert [(member.mode, member.uid, member.gid) for member in archive] == [(mode & 0o777, 65534, 65534)] * 2
-    box.files.pull("/workspace/d", tmp_path)
+    sandbox.files.pull("/workspace/d", tmp_path)
     for single in ("d", "d/run"):
         assert stat.S_IMODE((tmp_path / single).stat().st_mode) == mode & 0o777
-    with box.files.open("/workspace/d/run") as file:
+    with sandbox.files.open("/workspace/d/run") as file:
         assert int(file.header("x-paddock-mode"), 8) == mode & 0o777
 
 
 @pytest.fixture
-def echoing(box: Box) -> Iterator[None]:
+def echoing(sandbox: Box) -> Iterator[None]:
     """Port 80 of the sandbox echoes data and the end of the stream."""
     listener = socket.create_server(("127.0.0.1", 0), backlog=100)
-    box.world.ports.listen(80, listener.getsockname()[1])
+    sandbox.world.ports.listen(80, listener.getsockname()[1])
     threads: list[threading.Thread] = []
 
     def one(sock: socket.socket) -> None:
@@ -320,30 +322,30 @@ def echoing(box: Box) -> Iterator[None]:
         thread.join()
 
 
-def freed(box: Box) -> None:
-    wait_for("all is freed", lambda: not box.world.services.forward.slots.used_count)
+def freed(sandbox: Box) -> None:
+    wait_for("all is freed", lambda: not sandbox.world.services.forward.slots.used_count)
 
 
 @pytest.mark.usefixtures("echoing")
-def test_a_connection_to_a_port(box: Box) -> None:
-    with box.sandbox.connect(80) as link:
+def test_a_connection_to_a_port(sandbox: Box) -> None:
+    with sandbox.sandbox.connect(80) as link:
         link.send(b"\x00" * 300_000 + b"end")
         link.end()
         observed = b""
         while data := link.receive():
             observed += data
         assert observed == b"\x00" * 300_000 + b"end"
-    freed(box)
+    freed(sandbox)
     with pytest.raises(Refused, match="nothing listens on port 81"):
-        box.sandbox.connect(81)
+        sandbox.sandbox.connect(81)
 
 
 @pytest.mark.usefixtures("echoing")
-def test_forwarding_many_connections(box: Box) -> None:
+def test_forwarding_many_connections(sandbox: Box) -> None:
     messages: list[str] = []
     with (
-        box.sandbox.forward(80, failed=messages.append) as forward,
-        box.sandbox.forward(81, failed=messages.append) as nowhere,
+        sandbox.sandbox.forward(80, failed=messages.append) as forward,
+        sandbox.sandbox.forward(81, failed=messages.append) as nowhere,
     ):
         links = [socket.create_connection(("127.0.0.1", forward.port)) for _ in range(30)]
         for number, link in enumerate(links):
@@ -353,7 +355,7 @@ def test_forwarding_many_connections(box: Box) -> None:
             with link:
                 assert link.recv(10) == b"%02d" % number
                 assert link.recv(10) == b""
-        freed(box)
+        freed(sandbox)
         with socket.create_connection(("127.0.0.1", nowhere.port)) as link, pytest.raises(ConnectionResetError):
             link.recv(1)
         assert (
@@ -365,4 +367,4 @@ def test_forwarding_many_connections(box: Box) -> None:
         assert connection.recv(1) == b"x"
     with connection, pytest.raises(ConnectionResetError):
         connection.recv(1)
-    freed(box)
+    freed(sandbox)

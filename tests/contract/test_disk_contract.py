@@ -37,11 +37,11 @@ def test_a_size_is_held_or_refused(world: World) -> None:
 @pytest.mark.docker
 def test_the_engine_tells_what_a_sandbox_wrote() -> None:
     with docker_world() as world:
-        box = world.settled().running(world.new_uid(), read_only_root=False, user="0:0")
+        sandbox = world.settled().running(world.new_uid(), read_only_root=False, user="0:0")
         assert isinstance(world.engine, DockerEngine)
-        before = world.engine.layer_bytes(box.id, 10.0)
-        read_all(world.streams.exec(box.id, ["dd", "if=/dev/zero", "of=/large", "bs=1M", "count=8"]))
-        assert 8 << 20 <= world.engine.layer_bytes(box.id, 10.0) - before < 9 << 20
+        before = world.engine.layer_bytes(sandbox.id, 10.0)
+        read_all(world.streams.exec(sandbox.id, ["dd", "if=/dev/zero", "of=/large", "bs=1M", "count=8"]))
+        assert 8 << 20 <= world.engine.layer_bytes(sandbox.id, 10.0) - before < 9 << 20
 
 
 @pytest.mark.docker

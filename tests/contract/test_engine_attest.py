@@ -74,9 +74,9 @@ def test_an_image_that_fits_any_user_gets_the_own_id(world: World, level: str) -
 def test_it_is_known_with_the_start_and_gone_with_the_end(world: World) -> None:
     uid = world.new_uid()
     assert world.made(uid).inside is None
-    box = world.running(uid)
-    assert box.inside is not None
-    ok(world.engine.act(SignalContainer(uid, box.name, box.id, "KILL", "a test")))
+    sandbox = world.running(uid)
+    assert sandbox.inside is not None
+    ok(world.engine.act(SignalContainer(uid, sandbox.name, sandbox.id, "KILL", "a test")))
     world.until(lambda: world.state(uid) == "exited")
     assert world.only(uid).inside is None
 
@@ -84,9 +84,9 @@ def test_it_is_known_with_the_start_and_gone_with_the_end(world: World) -> None:
 def test_what_somebody_did_to_it_is_seen_at_the_next_look_at_it(world: World) -> None:
     config, uid = rendered("full-isolation"), world.new_uid()
     run(world, uid, config)
-    box = world.only(uid)
-    world.hand.open_root(box.name)
-    assert world.engine.observe_container(box.id) == ""
+    sandbox = world.only(uid)
+    world.hand.open_root(sandbox.name)
+    assert world.engine.observe_container(sandbox.id) == ""
     inside = world.only(uid).inside
     assert inside is not None
     assert differing(facts(config, inside)) == "read-only root: found no, wanted yes"

@@ -162,19 +162,19 @@ def test_a_name_held_for_another_object_is_a_conflict(world: World, uid: str) ->
 
 
 def test_renaming(world: World, uid: str) -> None:
-    box = world.running(uid)
-    action = RenameContainer(uid, box.name + "-new", box.id, box.name, "a test")
-    assert world.engine.act(action) == Ok(box.id)
-    assert world.only(uid).name == box.name + "-new"
-    assert world.engine.act(action) == Ok(box.id)
+    sandbox = world.running(uid)
+    action = RenameContainer(uid, sandbox.name + "-new", sandbox.id, sandbox.name, "a test")
+    assert world.engine.act(action) == Ok(sandbox.id)
+    assert world.only(uid).name == sandbox.name + "-new"
+    assert world.engine.act(action) == Ok(sandbox.id)
 
 
 def test_renaming_to_a_taken_name(world: World, uid: str) -> None:
-    box, container = world.made(uid), world.made(world.new_uid())
-    outcome = world.engine.act(RenameContainer(uid, container.name, box.id, box.name, "a test"))
+    sandbox, container = world.made(uid), world.made(world.new_uid())
+    outcome = world.engine.act(RenameContainer(uid, container.name, sandbox.id, sandbox.name, "a test"))
     assert isinstance(outcome, Transient)
     assert outcome.reason == "NameConflict"
-    assert world.only(uid).name == box.name
+    assert world.only(uid).name == sandbox.name
 
 
 # What can't be made
@@ -210,8 +210,8 @@ def test_what_the_engine_refuses_waits_for_a_new_generation(world: World, uid: s
 
 def test_gpus_without_a_driver_for_them_are_refused_in_words(world: World, uid: str) -> None:
     """As on any machine without them: never started with less than was asked for."""
-    box = world.made(uid, gpus=1)
-    outcome = world.engine.act(StartContainer(uid, box.name, "a test", box.id))
+    sandbox = world.made(uid, gpus=1)
+    outcome = world.engine.act(StartContainer(uid, sandbox.name, "a test", sandbox.id))
     assert isinstance(outcome, Terminal)
     assert outcome.reason == "NoDeviceDriver"
     assert "no driver for them" in outcome.message
@@ -228,62 +228,62 @@ def test_labels_of_another_store_are_refused(world: World, uid: str) -> None:
 
 
 def test_starting_twice(world: World, uid: str) -> None:
-    box = world.running(uid)
-    assert start(world, uid, box.id) == Ok(box.id)
-    assert world.only(uid) == box
+    sandbox = world.running(uid)
+    assert start(world, uid, sandbox.id) == Ok(sandbox.id)
+    assert world.only(uid) == sandbox
 
 
 def test_starting_what_is_paused_fails(world: World, uid: str) -> None:
-    box = world.running(uid)
-    ok(world.engine.act(PauseContainer(uid, box.name, box.id, "a test")))
-    outcome = start(world, uid, box.id)
+    sandbox = world.running(uid)
+    ok(world.engine.act(PauseContainer(uid, sandbox.name, sandbox.id, "a test")))
+    outcome = start(world, uid, sandbox.id)
     assert isinstance(outcome, Transient)
     assert outcome.reason == "StartFailed"
 
 
 def test_pausing_and_unpausing_each_twice(world: World, uid: str) -> None:
-    box = world.running(uid)
+    sandbox = world.running(uid)
     for _ in range(2):
-        assert world.engine.act(PauseContainer(uid, box.name, box.id, "a test")) == Ok(box.id)
+        assert world.engine.act(PauseContainer(uid, sandbox.name, sandbox.id, "a test")) == Ok(sandbox.id)
         assert world.only(uid).state is State.PAUSED
         assert world.only(uid).limits == SMALL
     for _ in range(2):
-        assert world.engine.act(UnpauseContainer(uid, box.name, box.id, "a test")) == Ok(box.id)
+        assert world.engine.act(UnpauseContainer(uid, sandbox.name, sandbox.id, "a test")) == Ok(sandbox.id)
         assert world.only(uid).state is State.RUNNING
 
 
 def test_pausing_what_does_not_run_fails(world: World, uid: str) -> None:
-    box = world.made(uid)
-    assert isinstance(world.engine.act(PauseContainer(uid, box.name, box.id, "a test")), Transient)
+    sandbox = world.made(uid)
+    assert isinstance(world.engine.act(PauseContainer(uid, sandbox.name, sandbox.id, "a test")), Transient)
 
 
 def test_removing_twice(world: World, uid: str) -> None:
-    box = world.running(uid)
-    action = RemoveContainer(uid, box.name, box.id, "a test")
-    assert world.engine.act(action) == Ok(box.id)
+    sandbox = world.running(uid)
+    action = RemoveContainer(uid, sandbox.name, sandbox.id, "a test")
+    assert world.engine.act(action) == Ok(sandbox.id)
     assert world.view(uid) == ()
-    assert world.engine.act(action) == Ok(box.id)
-    assert not world.hand.exists(box.name)
+    assert world.engine.act(action) == Ok(sandbox.id)
+    assert not world.hand.exists(sandbox.name)
 
 
 def test_signalling_or_removing_what_has_gone_is_done(world: World, uid: str) -> None:
-    box = world.running(uid)
-    world.hand.remove(box.name)
-    assert world.engine.act(SignalContainer(uid, box.name, box.id, "KILL", "a test")) == Ok(box.id)
-    assert world.engine.act(RemoveContainer(uid, box.name, box.id, "a test")) == Ok(box.id)
+    sandbox = world.running(uid)
+    world.hand.remove(sandbox.name)
+    assert world.engine.act(SignalContainer(uid, sandbox.name, sandbox.id, "KILL", "a test")) == Ok(sandbox.id)
+    assert world.engine.act(RemoveContainer(uid, sandbox.name, sandbox.id, "a test")) == Ok(sandbox.id)
     assert world.view(uid) == ()
 
 
 def test_anything_else_done_to_what_has_gone_waits_for_the_next_look(world: World, uid: str) -> None:
-    box = world.running(uid)
-    world.hand.remove(box.name)
+    sandbox = world.running(uid)
+    world.hand.remove(sandbox.name)
     for action in (
-        StartContainer(uid, box.name, "a test", box.id),
-        StartContainer(uid, box.name, "a test"),
-        PauseContainer(uid, box.name, box.id, "a test"),
-        UnpauseContainer(uid, box.name, box.id, "a test"),
-        UpdateLimits(uid, box.name, box.id, SMALL, "a test"),
-        RenameContainer(uid, "pdk-else", box.id, box.name, "a test"),
+        StartContainer(uid, sandbox.name, "a test", sandbox.id),
+        StartContainer(uid, sandbox.name, "a test"),
+        PauseContainer(uid, sandbox.name, sandbox.id, "a test"),
+        UnpauseContainer(uid, sandbox.name, sandbox.id, "a test"),
+        UpdateLimits(uid, sandbox.name, sandbox.id, SMALL, "a test"),
+        RenameContainer(uid, "pdk-else", sandbox.id, sandbox.name, "a test"),
     ):
         outcome = world.engine.act(action)
         assert isinstance(outcome, Waiting), action
@@ -291,18 +291,18 @@ def test_anything_else_done_to_what_has_gone_waits_for_the_next_look(world: Worl
 
 
 def test_a_container_out_of_its_cgroups_has_no_limits_until_its_restart(world: World, uid: str) -> None:
-    box = world.running(uid)
-    world.hand.lose_cgroups(box.name)
+    sandbox = world.running(uid)
+    world.hand.lose_cgroups(sandbox.name)
     world.engine.observe_now()
     lost = world.only(uid)
     assert (lost.state, lost.limits, lost.cgroups_lost) == (State.RUNNING, None, True)
     world.next_daemon()
     assert (world.only(uid).limits, world.only(uid).cgroups_lost) == (None, True)
-    ok(world.engine.act(SignalContainer(uid, box.name, box.id, "KILL", "a test")))
+    ok(world.engine.act(SignalContainer(uid, sandbox.name, sandbox.id, "KILL", "a test")))
     world.until(lambda: world.state(uid) == "exited")
-    ok(world.engine.act(StartContainer(uid, box.name, "a test", box.id)))
+    ok(world.engine.act(StartContainer(uid, sandbox.name, "a test", sandbox.id)))
     now = world.only(uid)
-    assert (now.limits, now.cgroups_lost) == (box.limits, False)
+    assert (now.limits, now.cgroups_lost) == (sandbox.limits, False)
 
 
 # Ends
@@ -310,36 +310,36 @@ def test_a_container_out_of_its_cgroups_has_no_limits_until_its_restart(world: W
 
 @pytest.mark.parametrize(("signal", "code"), [("TERM", 143), ("KILL", 137)])
 def test_a_signal_ends_it_with_its_exit_code(world: World, uid: str, signal: str, code: int) -> None:
-    box = world.running(uid)
-    action = SignalContainer(uid, box.name, box.id, signal, "a test")
-    assert world.engine.act(action) == Ok(box.id)
+    sandbox = world.running(uid)
+    action = SignalContainer(uid, sandbox.name, sandbox.id, signal, "a test")
+    assert world.engine.act(action) == Ok(sandbox.id)
     world.until(lambda: world.state(uid) == "exited")
     container = world.only(uid)
     assert (container.exit_code, container.pid, container.oom_killed) == (code, 0, False)
     assert container.finished_at >= container.started_at > 0
-    assert world.engine.act(action) == Ok(box.id)
+    assert world.engine.act(action) == Ok(sandbox.id)
 
 
 def test_an_image_ends_by_its_own_stop_signal(world: World, uid: str) -> None:
     image = f"paddock/test-{uuid.uuid4().hex[:12]}:1"
     world.hand.build_with_stop_signal(image, "SIGINT")
-    box = world.running(uid, image=image, command=("sh", "-c", "trap 'exit 7' INT; echo up; sleep 1000 & wait"))
-    wait_for("it traps the signal", lambda: read_all(world.streams.logs(box.id))[0])
-    ok(world.engine.act(SignalContainer(uid, box.name, box.id, box.stop_signal, "a test")))
+    sandbox = world.running(uid, image=image, command=("sh", "-c", "trap 'exit 7' INT; echo up; sleep 1000 & wait"))
+    wait_for("it traps the signal", lambda: read_all(world.streams.logs(sandbox.id))[0])
+    ok(world.engine.act(SignalContainer(uid, sandbox.name, sandbox.id, sandbox.stop_signal, "a test")))
     world.until(lambda: world.state(uid) == "exited")
-    assert (box.stop_signal, world.only(uid).exit_code) == ("INT", 7)
+    assert (sandbox.stop_signal, world.only(uid).exit_code) == ("INT", 7)
 
 
 def test_kill_is_seen_when_act_returns(world: World, uid: str) -> None:
-    box = world.running(uid)
-    ok(world.engine.act(SignalContainer(uid, box.name, box.id, "KILL", "a test")))
+    sandbox = world.running(uid)
+    ok(world.engine.act(SignalContainer(uid, sandbox.name, sandbox.id, "KILL", "a test")))
     assert world.state(uid) == "exited"
 
 
 def test_a_signal_ends_what_is_paused(world: World, uid: str) -> None:
-    box = world.running(uid)
-    ok(world.engine.act(PauseContainer(uid, box.name, box.id, "a test")))
-    ok(world.engine.act(SignalContainer(uid, box.name, box.id, "KILL", "a test")))
+    sandbox = world.running(uid)
+    ok(world.engine.act(PauseContainer(uid, sandbox.name, sandbox.id, "a test")))
+    ok(world.engine.act(SignalContainer(uid, sandbox.name, sandbox.id, "KILL", "a test")))
     assert world.state(uid) == "exited"
 
 
@@ -356,13 +356,13 @@ def test_args_replace_the_images_own(world: World, uid: str) -> None:
 
 
 def test_started_again_after_its_end(world: World, uid: str) -> None:
-    box = world.running(uid)
-    ok(world.engine.act(SignalContainer(uid, box.name, box.id, "KILL", "a test")))
-    assert start(world, uid, box.id) == Ok(box.id)
+    sandbox = world.running(uid)
+    ok(world.engine.act(SignalContainer(uid, sandbox.name, sandbox.id, "KILL", "a test")))
+    assert start(world, uid, sandbox.id) == Ok(sandbox.id)
     container = world.only(uid)
     assert container.state is State.RUNNING
     assert container.exit_code == 0
-    assert container.pid not in (0, box.pid)
+    assert container.pid not in (0, sandbox.pid)
     assert container.limits == SMALL
 
 
@@ -370,42 +370,42 @@ def test_started_again_after_its_end(world: World, uid: str) -> None:
 
 
 def test_a_kill_by_hand_is_seen(world: World, uid: str) -> None:
-    box = world.running(uid)
-    world.hand.kill(box.name)
+    sandbox = world.running(uid)
+    world.hand.kill(sandbox.name)
     world.until(lambda: world.state(uid) == "exited")
     assert world.only(uid).exit_code == 137
 
 
 def test_a_removal_by_hand_is_seen(world: World, uid: str) -> None:
-    box = world.running(uid)
-    world.hand.remove(box.name)
+    sandbox = world.running(uid)
+    world.hand.remove(sandbox.name)
     world.until(lambda: world.view(uid) == ())
 
 
 def test_a_rename_by_hand_is_seen(world: World, uid: str) -> None:
-    box = world.running(uid)
-    world.hand.rename(box.name, box.name + "-x")
-    world.until(lambda: world.only(uid).name == box.name + "-x")
+    sandbox = world.running(uid)
+    world.hand.rename(sandbox.name, sandbox.name + "-x")
+    world.until(lambda: world.only(uid).name == sandbox.name + "-x")
 
 
 def test_a_pause_by_hand_is_seen(world: World, uid: str) -> None:
-    box = world.running(uid)
-    world.hand.pause(box.name)
+    sandbox = world.running(uid)
+    world.hand.pause(sandbox.name)
     world.until(lambda: world.state(uid) == "paused")
-    world.hand.unpause(box.name)
+    world.hand.unpause(sandbox.name)
     world.until(lambda: world.state(uid) == "running")
 
 
 def test_a_start_by_hand_is_seen(world: World, uid: str) -> None:
-    box = world.made(uid)
-    world.hand.start(box.name)
+    sandbox = world.made(uid)
+    world.hand.start(sandbox.name)
     world.until(lambda: world.state(uid) == "running")
 
 
 def test_limits_changed_by_hand_are_seen(world: World, uid: str) -> None:
-    box = world.running(uid)
+    sandbox = world.running(uid)
     changed = Limits(cpu_millicores=250, memory_bytes=64 << 20, pids=16)
-    world.hand.update_limits(box.name, changed)
+    world.hand.update_limits(sandbox.name, changed)
     world.until(lambda: world.only(uid).limits == changed)
 
 
@@ -413,44 +413,46 @@ def test_limits_changed_by_hand_are_seen(world: World, uid: str) -> None:
 
 
 def test_limits_change_in_place(world: World, uid: str) -> None:
-    box = world.running(uid)
+    sandbox = world.running(uid)
     limits = Limits(cpu_millicores=750, memory_bytes=48 << 20, pids=64, cpu_shares=512)
-    action = UpdateLimits(uid, box.name, box.id, limits, "a test")
-    assert world.engine.act(action) == Ok(box.id)
+    action = UpdateLimits(uid, sandbox.name, sandbox.id, limits, "a test")
+    assert world.engine.act(action) == Ok(sandbox.id)
     container = world.only(uid)
     assert container.limits == limits
-    assert (container.pid, container.started_at) == (box.pid, box.started_at)
-    assert world.engine.act(action) == Ok(box.id)
+    assert (container.pid, container.started_at) == (sandbox.pid, sandbox.started_at)
+    assert world.engine.act(action) == Ok(sandbox.id)
 
 
 def test_shares_of_zero_are_left_as_they_are(world: World, uid: str) -> None:
-    box = world.running(uid, limits=replace(SMALL, cpu_shares=256))
-    ok(world.engine.act(UpdateLimits(uid, box.name, box.id, replace(SMALL, pids=40), "a test")))
+    sandbox = world.running(uid, limits=replace(SMALL, cpu_shares=256))
+    ok(world.engine.act(UpdateLimits(uid, sandbox.name, sandbox.id, replace(SMALL, pids=40), "a test")))
     assert world.only(uid).limits == replace(SMALL, pids=40, cpu_shares=256)
 
 
 def test_memory_that_is_no_whole_page_is_no_drift(world: World, uid: str) -> None:
     odd = replace(SMALL, memory_bytes=(32 << 20) + 5)
-    box = world.running(uid, limits=odd)
-    assert box.limits == odd
+    sandbox = world.running(uid, limits=odd)
+    assert sandbox.limits == odd
     odder = replace(SMALL, memory_bytes=(40 << 20) + 7)
-    ok(world.engine.act(UpdateLimits(uid, box.name, box.id, odder, "a test")))
+    ok(world.engine.act(UpdateLimits(uid, sandbox.name, sandbox.id, odder, "a test")))
     world.engine.observe_now()
     assert world.only(uid).limits == odder
 
 
 def test_limits_of_a_stopped_container_change_for_its_next_start(world: World, uid: str) -> None:
-    box = world.made(uid)
+    sandbox = world.made(uid)
     small = replace(SMALL, memory_bytes=64 << 20)
-    assert world.engine.act(UpdateLimits(uid, box.name, box.id, small, "a test")) == Ok(box.id)
+    assert world.engine.act(UpdateLimits(uid, sandbox.name, sandbox.id, small, "a test")) == Ok(sandbox.id)
     assert world.only(uid).limits == small
-    ok(start(world, uid, box.id))  # type: ignore[arg-type]
+    ok(start(world, uid, sandbox.id))  # type: ignore[arg-type]
     assert world.only(uid).limits == small
 
 
 def test_limits_that_can_never_be_are_refused(world: World, uid: str) -> None:
-    box = world.running(uid)
-    outcome = world.engine.act(UpdateLimits(uid, box.name, box.id, replace(SMALL, cpu_millicores=10_000_000), "a test"))
+    sandbox = world.running(uid)
+    outcome = world.engine.act(
+        UpdateLimits(uid, sandbox.name, sandbox.id, replace(SMALL, cpu_millicores=10_000_000), "a test")
+    )
     assert isinstance(outcome, Terminal)
     assert world.only(uid).limits == SMALL
 
@@ -488,21 +490,21 @@ def test_foreign_containers_are_never_touched(world: World, uid: str) -> None:
 
 
 def test_a_container_of_another_object_is_not_touched(world: World, uid: str) -> None:
-    box = world.running(uid)
-    outcome = world.engine.act(RemoveContainer(world.new_uid(), box.name, box.id, "a test"))
+    sandbox = world.running(uid)
+    outcome = world.engine.act(RemoveContainer(world.new_uid(), sandbox.name, sandbox.id, "a test"))
     assert isinstance(outcome, Transient)
-    assert world.only(uid) == box
+    assert world.only(uid) == sandbox
 
 
 # Usage
 
 
 def test_usage_of_what_runs_and_of_nothing_else(world: World, uid: str) -> None:
-    box, stopped = world.running(uid), world.made(world.new_uid())
+    sandbox, stopped = world.running(uid), world.made(world.new_uid())
     reader: UsageReader = world.engine if isinstance(world.engine, FakeEngine) else CgroupUsage()
-    observed = reader.read([box, stopped])
-    assert set(observed) == {box.id}
-    usage = observed[box.id]
+    observed = reader.read([sandbox, stopped])
+    assert set(observed) == {sandbox.id}
+    usage = observed[sandbox.id]
     assert usage.source in ("cgroup1", "cgroup2")
     assert usage.memory_limit_bytes == SMALL.memory_bytes
     assert usage.cpu_limit_cores == SMALL.cpu_millicores / 1000
@@ -518,20 +520,20 @@ def test_usage_of_what_runs_and_of_nothing_else(world: World, uid: str) -> None:
 
 
 def test_exec_keeps_stdout_and_stderr_apart_and_gives_the_exit_code(world: World, uid: str) -> None:
-    box = world.running(uid)
-    stream = world.streams.exec(box.id, ["sh", "-c", "echo out; echo err >&2; exit 3"])
+    sandbox = world.running(uid)
+    stream = world.streams.exec(sandbox.id, ["sh", "-c", "echo out; echo err >&2; exit 3"])
     assert read_all(stream) == (b"out\n", b"err\n", b"3")
 
 
 def test_exec_reads_its_input_to_the_end(world: World, uid: str) -> None:
-    box = world.running(uid)
-    stream = world.streams.exec(box.id, ["cat"], stdin=[b"one\n", b"two\n"])
+    sandbox = world.running(uid)
+    stream = world.streams.exec(sandbox.id, ["cat"], stdin=[b"one\n", b"two\n"])
     assert read_all(stream) == (b"one\ntwo\n", b"", b"0")
 
 
 def test_exec_past_its_time_is_killed(world: World, uid: str) -> None:
-    box = world.running(uid)
-    stream = world.streams.exec(box.id, ["sh", "-c", "echo begun; sleep 1000"], timeout_seconds=5.0)
+    sandbox = world.running(uid)
+    stream = world.streams.exec(sandbox.id, ["sh", "-c", "echo begun; sleep 1000"], timeout_seconds=5.0)
     chunks = list(stream)
     assert b"".join(chunk.data for chunk in chunks if chunk.stream == "stdout") == b"begun\n"
     assert [chunk.stream for chunk in chunks[-2:]] == ["timeout", "exit"]
@@ -539,60 +541,60 @@ def test_exec_past_its_time_is_killed(world: World, uid: str) -> None:
 
 
 def test_a_terminal_is_one_stream(world: World, uid: str) -> None:
-    box = world.running(uid)
-    out, err, code = read_all(world.streams.exec(box.id, ["sh", "-c", "echo out; echo err >&2; exit 3"], tty=True))
+    sandbox = world.running(uid)
+    out, err, code = read_all(world.streams.exec(sandbox.id, ["sh", "-c", "echo out; echo err >&2; exit 3"], tty=True))
     assert (out.replace(b"\r", b""), err, code) == (b"out\nerr\n", b"", b"3")
 
 
 def test_exec_in_what_does_not_run_says_so(world: World, uid: str) -> None:
-    box = world.made(uid)
+    sandbox = world.made(uid)
     with pytest.raises(StreamError, match="not running"):
-        world.streams.exec(box.id, ["true"])
+        world.streams.exec(sandbox.id, ["true"])
 
 
 def test_exec_in_what_has_gone_says_so(world: World, uid: str) -> None:
-    box = world.running(uid)
-    world.hand.remove(box.name)
+    sandbox = world.running(uid)
+    world.hand.remove(sandbox.name)
     with pytest.raises(StreamError, match="gone"):
-        world.streams.exec(box.id, ["true"])
+        world.streams.exec(sandbox.id, ["true"])
 
 
 def test_logs_hold_both_streams(world: World, uid: str) -> None:
-    box = world.running(uid, command=("sh", "-c", "echo out; echo err >&2; exit 0"))
+    sandbox = world.running(uid, command=("sh", "-c", "echo out; echo err >&2; exit 0"))
     world.until(lambda: world.state(uid) == "exited")
     # A busy engine may write the last output after it has told of the end (seen: 26.1).
-    wait_for("its output", lambda: read_all(world.streams.logs(box.id)) == (b"out\n", b"err\n", b""))
+    wait_for("its output", lambda: read_all(world.streams.logs(sandbox.id)) == (b"out\n", b"err\n", b""))
 
 
 def test_logs_give_the_last_lines(world: World, uid: str) -> None:
-    box = world.running(uid, command=("sh", "-c", "echo one; echo two; echo three; exit 0"))
+    sandbox = world.running(uid, command=("sh", "-c", "echo one; echo two; echo three; exit 0"))
     world.until(lambda: world.state(uid) == "exited")
-    assert read_all(world.streams.logs(box.id, tail=2))[0] == b"two\nthree\n"
-    assert read_all(world.streams.logs(box.id, since=box.started_at + 3600))[0] == b""
-    assert b"one" in read_all(world.streams.logs(box.id, timestamps=True))[0]
+    assert read_all(world.streams.logs(sandbox.id, tail=2))[0] == b"two\nthree\n"
+    assert read_all(world.streams.logs(sandbox.id, since=sandbox.started_at + 3600))[0] == b""
+    assert b"one" in read_all(world.streams.logs(sandbox.id, timestamps=True))[0]
 
 
 def test_a_container_is_told_of_in_the_engines_own_words(world: World, uid: str) -> None:
-    box = world.running(uid)
-    inspect = world.streams.inspect(box.id)
-    assert (inspect["Id"], inspect["Name"], inspect["State"]["Running"]) == (box.id, f"/{box.name}", True)
-    assert inspect["State"]["Pid"] == box.pid
+    sandbox = world.running(uid)
+    inspect = world.streams.inspect(sandbox.id)
+    assert (inspect["Id"], inspect["Name"], inspect["State"]["Running"]) == (sandbox.id, f"/{sandbox.name}", True)
+    assert inspect["State"]["Pid"] == sandbox.pid
     assert isinstance(inspect["Config"]["Env"], list)
-    world.hand.remove(box.name)
+    world.hand.remove(sandbox.name)
     with pytest.raises(StreamError, match="gone"):
-        world.streams.inspect(box.id)
+        world.streams.inspect(sandbox.id)
 
 
 def test_logs_end_where_they_are_cut(world: World, uid: str) -> None:
-    box = world.running(uid, command=("sh", "-c", "echo one; exit 0"))
+    sandbox = world.running(uid, command=("sh", "-c", "echo one; exit 0"))
     world.until(lambda: world.state(uid) == "exited")
-    assert read_all(world.streams.logs(box.id, until=world.only(uid).finished_at + 3600))[0] == b"one\n"
-    assert read_all(world.streams.logs(box.id, until=box.created_at - 1))[0] == b""
+    assert read_all(world.streams.logs(sandbox.id, until=world.only(uid).finished_at + 3600))[0] == b"one\n"
+    assert read_all(world.streams.logs(sandbox.id, until=sandbox.created_at - 1))[0] == b""
 
 
 def test_a_closed_stream_has_ended(world: World, uid: str) -> None:
-    box = world.running(uid, command=("sh", "-c", "echo begun; sleep 1000"))
-    stream = world.streams.logs(box.id, follow=True)
+    sandbox = world.running(uid, command=("sh", "-c", "echo begun; sleep 1000"))
+    stream = world.streams.logs(sandbox.id, follow=True)
     assert next(stream).data == b"begun\n"
     stream.close()
     stream.close()
@@ -603,8 +605,8 @@ def test_a_closed_stream_has_ended(world: World, uid: str) -> None:
 
 
 def tail(world: World, uid: str, since: float = 0.0) -> Tail:
-    box = world.only(uid)
-    outcome = world.engine.act(ReadTail(uid, box.name, box.id, box.finished_at, "a test", since))
+    sandbox = world.only(uid)
+    outcome = world.engine.act(ReadTail(uid, sandbox.name, sandbox.id, sandbox.finished_at, "a test", since))
     assert isinstance(outcome, Ok)
     assert outcome.tail is not None
     return outcome.tail
@@ -618,25 +620,25 @@ def test_the_last_words_of_what_has_ended(world: World, uid: str) -> None:
 
 
 def test_the_last_words_of_what_has_gone(world: World, uid: str) -> None:
-    box = world.running(uid)
-    world.hand.remove(box.name)
+    sandbox = world.running(uid)
+    world.hand.remove(sandbox.name)
     world.until(lambda: world.view(uid) == ())
-    outcome = world.engine.act(ReadTail(uid, box.name, box.id, 0, "a test"))
+    outcome = world.engine.act(ReadTail(uid, sandbox.name, sandbox.id, 0, "a test"))
     assert isinstance(outcome, Ok)
     assert outcome.tail is not None
     assert "removed" in outcome.tail.note
 
 
 def test_the_last_words_of_another_object_are_not_read(world: World, uid: str) -> None:
-    box = world.running(uid)
-    assert isinstance(world.engine.act(ReadTail(world.new_uid(), box.name, box.id, 0, "a test")), Transient)
+    sandbox = world.running(uid)
+    assert isinstance(world.engine.act(ReadTail(world.new_uid(), sandbox.name, sandbox.id, 0, "a test")), Transient)
 
 
 def test_the_end_of_a_container_that_is_removed_by_force_is_known(world: World, uid: str) -> None:
-    box = world.running(uid)
-    world.hand.remove(box.name)
-    world.until(lambda: box.id in world.engine.observe().ends)
-    assert world.engine.observe().ends[box.id].exit_code == 137
+    sandbox = world.running(uid)
+    world.hand.remove(sandbox.name)
+    world.until(lambda: sandbox.id in world.engine.observe().ends)
+    assert world.engine.observe().ends[sandbox.id].exit_code == 137
 
 
 # What `docker update` sets and no spec asks for
@@ -659,24 +661,24 @@ def test_what_is_set_by_hand_is_seen_and_taken_back(
     world.until(lambda: world.engine.observe().facts.engine_version)
     if "swap_bytes" in changes and not world.engine.observe().facts.swap_limit:
         pytest.skip("this kernel limits no swap")
-    box = world.running(uid) if running else world.made(uid)
-    world.hand.update(box.name, **changes)
+    sandbox = world.running(uid) if running else world.made(uid)
+    world.hand.update(sandbox.name, **changes)
     world.until(lambda: world.only(uid).out_of_band == replace(OutOfBandSettings(), **changes))
-    assert world.engine.act(UpdateLimits(uid, box.name, box.id, SMALL, "a test")) == Ok(box.id)
+    assert world.engine.act(UpdateLimits(uid, sandbox.name, sandbox.id, SMALL, "a test")) == Ok(sandbox.id)
     assert (world.only(uid).out_of_band, world.only(uid).limits) == (OutOfBandSettings(), SMALL)
 
 
 def test_cpus_set_by_hand_are_seen(world: World, uid: str) -> None:
-    box = world.running(uid)
-    world.hand.update(box.name, cpus="0")
+    sandbox = world.running(uid)
+    world.hand.update(sandbox.name, cpus="0")
     world.until(lambda: world.only(uid).out_of_band.cpus == "0")
-    assert world.engine.act(UpdateLimits(uid, box.name, box.id, SMALL, "a test")) == Ok(box.id)
+    assert world.engine.act(UpdateLimits(uid, sandbox.name, sandbox.id, SMALL, "a test")) == Ok(sandbox.id)
 
 
 def test_shares_set_by_hand_are_seen_and_can_be_set_back(world: World, uid: str) -> None:
-    box = world.running(uid)
-    world.hand.update(box.name, cpu_shares=2048)
+    sandbox = world.running(uid)
+    world.hand.update(sandbox.name, cpu_shares=2048)
     world.until(lambda: world.only(uid).limits == replace(SMALL, cpu_shares=2048))
     default = replace(SMALL, cpu_shares=1024)
-    assert world.engine.act(UpdateLimits(uid, box.name, box.id, default, "a test")) == Ok(box.id)
+    assert world.engine.act(UpdateLimits(uid, sandbox.name, sandbox.id, default, "a test")) == Ok(sandbox.id)
     assert world.only(uid).limits == default

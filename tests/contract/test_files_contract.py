@@ -95,181 +95,184 @@ class Box:
 
 
 @pytest.fixture(scope="module", params=["fake", pytest.param("docker", marks=pytest.mark.docker)])
-def box(request: pytest.FixtureRequest) -> Iterator[Box]:
+def sandbox(request: pytest.FixtureRequest) -> Iterator[Box]:
     with (fake_world if request.param == "fake" else docker_world)() as created:
         yield Box(created.settled())
 
 
-def test_what_is_written_is_read_again_and_belongs_to_the_sandboxes_user(box: Box) -> None:
-    answer = box.send("write", "/workspace/file", [b"one", b"two"], mode=0o751)
+def test_what_is_written_is_read_again_and_belongs_to_the_sandboxes_user(sandbox: Box) -> None:
+    answer = sandbox.send("write", "/workspace/file", [b"one", b"two"], mode=0o751)
     assert (answer["name"], answer["type"], answer["size"], answer["mode"]) == ("file", "file", 6, "0751")
-    assert box.receive("read", "file") == b"onetwo"
-    observed = box.ask("stat", "/workspace/file")
+    assert sandbox.receive("read", "file") == b"onetwo"
+    observed = sandbox.ask("stat", "/workspace/file")
     assert (observed["size"], observed["mode"]) == (6, "0751")
-    if box.real:
+    if sandbox.real:
         assert (observed["uid"], observed["gid"]) == (20000, 20000)
-        read_back = box.world.streams.exec(box.container.id, ["cat", "/workspace/file"])
+        read_back = sandbox.world.streams.exec(sandbox.container.id, ["cat", "/workspace/file"])
         assert read_all(read_back)[0] == b"onetwo"
-    box.send("write", "/workspace/file", [])
-    assert box.ask("stat", "/workspace/file")["mode"] == "0751"  # kept
-    assert box.receive("read", "/workspace/file") == b""
+    sandbox.send("write", "/workspace/file", [])
+    assert sandbox.ask("stat", "/workspace/file")["mode"] == "0751"  # kept
+    assert sandbox.receive("read", "/workspace/file") == b""
 
 
 @settings(max_examples=examples(15), suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(name=NAME, pieces=st.lists(st.binary(max_size=70_000), max_size=4))
-def test_any_name_and_any_content(box: Box, name: str, pieces: list[bytes]) -> None:
+def test_any_name_and_any_content(sandbox: Box, name: str, pieces: list[bytes]) -> None:
     path = f"/tmp/{name}"
-    box.send("write", path, pieces)
-    assert box.receive("read", path) == b"".join(pieces)
-    assert name in [entry["name"] for entry in box.ask("list", "/tmp", limit=10_000)["items"]]
-    box.ask("remove", path)
-    box.fails("NotFound", "stat", path)
+    sandbox.send("write", path, pieces)
+    assert sandbox.receive("read", path) == b"".join(pieces)
+    assert name in [entry["name"] for entry in sandbox.ask("list", "/tmp", limit=10_000)["items"]]
+    sandbox.ask("remove", path)
+    sandbox.fails("NotFound", "stat", path)
 
 
-def test_a_sparse_file_takes_no_room(box: Box) -> None:
+def test_a_sparse_file_takes_no_room(sandbox: Box) -> None:
     """Larger than its tmpfs, on the way in and, since reading a hole can fill it, on the way out."""
     size, zeros = 200 * MIB, bytes(4 * MIB)
     head = header(Entry(b"sparse", size=size))
-    answer = box.send("unpack", "/workspace", [head, b"x" + zeros[1:], *[zeros] * (size // len(zeros) - 1), END])
+    answer = sandbox.send("unpack", "/workspace", [head, b"x" + zeros[1:], *[zeros] * (size // len(zeros) - 1), END])
     assert (answer["files"], answer["bytes"]) == (1, size)
-    for receive in (box.receive("read", "/workspace/sparse"), box.receive("pack", "/workspace/sparse")[512:-1024]):
+    for receive in (
+        sandbox.receive("read", "/workspace/sparse"),
+        sandbox.receive("pack", "/workspace/sparse")[512:-1024],
+    ):
         assert (len(receive), receive[:2], receive.count(0)) == (size, b"x\0", size - 1)
-    if box.real:
-        output = box.world.streams.exec(box.container.id, ["du", "-k", "/workspace/sparse"])
+    if sandbox.real:
+        output = sandbox.world.streams.exec(sandbox.container.id, ["du", "-k", "/workspace/sparse"])
         assert int(read_all(output)[0].split()[0]) < 1024
-    box.ask("remove", "/workspace/sparse")
+    sandbox.ask("remove", "/workspace/sparse")
 
 
-def test_a_folder_of_endless_names_is_listed_in_part(box: Box) -> None:
+def test_a_folder_of_endless_names_is_listed_in_part(sandbox: Box) -> None:
     target = b"x" * 4000
     links = (header(Entry(b"%04d" % number, "link", target=target)) for number in range(1500))
-    box.send("unpack", "/tmp", [*links, END])
-    listed = box.ask("list", "/tmp", limit=10_000)
+    sandbox.send("unpack", "/tmp", [*links, END])
+    listed = sandbox.ask("list", "/tmp", limit=10_000)
     assert listed["truncated"] is True
     assert 100 < len(listed["items"]) < 1500
 
 
-def test_folders(box: Box) -> None:
-    box.ask("mkdir", "/tmp/a/b/c", parents=True)
-    box.ask("mkdir", "/tmp/a/b/c", parents=True)
-    box.fails("Exists", "mkdir", "/tmp/a/b")
-    box.fails("NotFound", "mkdir", "/tmp/none/b")
-    box.send("write", "/tmp/a/file", [b"x"])
-    listed = box.ask("list", "/tmp/a")
+def test_folders(sandbox: Box) -> None:
+    sandbox.ask("mkdir", "/tmp/a/b/c", parents=True)
+    sandbox.ask("mkdir", "/tmp/a/b/c", parents=True)
+    sandbox.fails("Exists", "mkdir", "/tmp/a/b")
+    sandbox.fails("NotFound", "mkdir", "/tmp/none/b")
+    sandbox.send("write", "/tmp/a/file", [b"x"])
+    listed = sandbox.ask("list", "/tmp/a")
     assert [(entry["name"], entry["type"]) for entry in listed["items"]] == [("b", "folder"), ("file", "file")]
     assert listed["truncated"] is False
-    assert box.ask("list", "/tmp/a", limit=1)["truncated"] is True
-    box.fails("NotAFolder", "list", "/tmp/a/file")
-    box.fails("IsAFolder", "read", "/tmp/a")
-    box.fails("IsAFolder", "write", "/tmp/a")
-    box.fails("NotEmpty", "remove", "/tmp/a")
-    box.ask("remove", "/tmp/a", recursive=True)
-    box.fails("NotFound", "stat", "/tmp/a")
+    assert sandbox.ask("list", "/tmp/a", limit=1)["truncated"] is True
+    sandbox.fails("NotAFolder", "list", "/tmp/a/file")
+    sandbox.fails("IsAFolder", "read", "/tmp/a")
+    sandbox.fails("IsAFolder", "write", "/tmp/a")
+    sandbox.fails("NotEmpty", "remove", "/tmp/a")
+    sandbox.ask("remove", "/tmp/a", recursive=True)
+    sandbox.fails("NotFound", "stat", "/tmp/a")
 
 
-def test_a_file_or_folder_is_moved(box: Box) -> None:
-    box.ask("mkdir", "/tmp/from/deep", parents=True)
-    box.send("write", "/tmp/from/deep/file", [b"x"])
-    assert box.ask("move", "/tmp/from", target="/tmp/to/new", parents=True)["type"] == "folder"
-    box.fails("NotFound", "stat", "/tmp/from")
-    assert box.receive("read", "/tmp/to/new/deep/file") == b"x"
-    box.send("write", "/tmp/to/other", [b"y"])
-    box.ask("move", "/tmp/to/new/deep/file", target="/tmp/to/other")  # what was there is replaced
-    assert box.receive("read", "/tmp/to/other") == b"x"
-    box.fails("NotFound", "move", "/tmp/none", target="/tmp/new/folder", parents=True)
-    box.fails("NotFound", "stat", "/tmp/new")
-    box.fails("BadPath", "move", "/tmp/to", target="/")
-    if box.real:
-        assert "different file systems" in box.fails("BadPath", "move", "/tmp/to", target="/workspace/to")
-    box.ask("remove", "/tmp/to", recursive=True)
+def test_a_file_or_folder_is_moved(sandbox: Box) -> None:
+    sandbox.ask("mkdir", "/tmp/from/deep", parents=True)
+    sandbox.send("write", "/tmp/from/deep/file", [b"x"])
+    assert sandbox.ask("move", "/tmp/from", target="/tmp/to/new", parents=True)["type"] == "folder"
+    sandbox.fails("NotFound", "stat", "/tmp/from")
+    assert sandbox.receive("read", "/tmp/to/new/deep/file") == b"x"
+    sandbox.send("write", "/tmp/to/other", [b"y"])
+    sandbox.ask("move", "/tmp/to/new/deep/file", target="/tmp/to/other")  # what was there is replaced
+    assert sandbox.receive("read", "/tmp/to/other") == b"x"
+    sandbox.fails("NotFound", "move", "/tmp/none", target="/tmp/new/folder", parents=True)
+    sandbox.fails("NotFound", "stat", "/tmp/new")
+    sandbox.fails("BadPath", "move", "/tmp/to", target="/")
+    if sandbox.real:
+        assert "different file systems" in sandbox.fails("BadPath", "move", "/tmp/to", target="/workspace/to")
+    sandbox.ask("remove", "/tmp/to", recursive=True)
 
 
-def test_a_tree_is_listed_to_a_depth(box: Box) -> None:
-    box.ask("mkdir", "/tmp/a/b/c", parents=True)
-    box.send("write", "/tmp/a/b/file", [b"x"])
-    box.make("ln", "-s", ".", "/tmp/a/loop")
+def test_a_tree_is_listed_to_a_depth(sandbox: Box) -> None:
+    sandbox.ask("mkdir", "/tmp/a/b/c", parents=True)
+    sandbox.send("write", "/tmp/a/b/file", [b"x"])
+    sandbox.make("ln", "-s", ".", "/tmp/a/loop")
 
     def names(depth: int) -> list[str]:
-        return [entry["name"] for entry in box.ask("list", "/tmp/a", depth=depth)["items"]]
+        return [entry["name"] for entry in sandbox.ask("list", "/tmp/a", depth=depth)["items"]]
 
     assert names(1) == ["b", "loop"]
     assert names(2) == ["b", "b/c", "b/file", "loop"]
     assert names(64) == names(3) == names(2)
-    assert box.ask("list", "/tmp/a", depth=9, limit=2)["truncated"] is True
-    box.ask("remove", "/tmp/a", recursive=True)
+    assert sandbox.ask("list", "/tmp/a", depth=9, limit=2)["truncated"] is True
+    sandbox.ask("remove", "/tmp/a", recursive=True)
 
 
-def test_relative_paths_begin_where_commands_run(box: Box) -> None:
-    box.send("write", "relative/deep/file", [b"x"], parents=True)
-    box.fails("NotFound", "write", "missing/file")
-    assert box.receive("read", "/workspace/relative/deep/file") == b"x"
-    assert "relative" in [entry["name"] for entry in box.ask("list", ".")["items"]]
-    assert (box.ask("stat", ".")["name"], box.ask("stat", "relative/.")["name"]) == ("workspace", "relative")
-    box.send("unpack", "relative/new/tree", [tree()], parents=True)
-    names = {entry.name for entry in Reader(io.BytesIO(box.receive("pack", "relative/.", top=".")).read)}
+def test_relative_paths_begin_where_commands_run(sandbox: Box) -> None:
+    sandbox.send("write", "relative/deep/file", [b"x"], parents=True)
+    sandbox.fails("NotFound", "write", "missing/file")
+    assert sandbox.receive("read", "/workspace/relative/deep/file") == b"x"
+    assert "relative" in [entry["name"] for entry in sandbox.ask("list", ".")["items"]]
+    assert (sandbox.ask("stat", ".")["name"], sandbox.ask("stat", "relative/.")["name"]) == ("workspace", "relative")
+    sandbox.send("unpack", "relative/new/tree", [tree()], parents=True)
+    names = {entry.name for entry in Reader(io.BytesIO(sandbox.receive("pack", "relative/.", top=".")).read)}
     assert {b"deep/file", b"new/tree/d/run"} <= names
-    box.fails("BadPath", "remove", ".", recursive=True)
-    box.ask("remove", "relative", recursive=True)
-    if box.real:
-        answer = read_all(box.world.streams.exec(box.container.id, ["pwd"]))[0]
+    sandbox.fails("BadPath", "remove", ".", recursive=True)
+    sandbox.ask("remove", "relative", recursive=True)
+    if sandbox.real:
+        answer = read_all(sandbox.world.streams.exec(sandbox.container.id, ["pwd"]))[0]
         assert answer == b"/workspace\n"
 
 
-def test_a_tilde_is_the_users_home(box: Box) -> None:
-    homed = Box(box.world)
-    homed.container = box.world.running(
-        box.world.new_uid(), user="20000:20000", tmpfs=WORKSPACE, limits=ROOMY, env=(("HOME", "/tmp/../tmp/me"),)
+def test_a_tilde_is_the_users_home(sandbox: Box) -> None:
+    homed = Box(sandbox.world)
+    homed.container = sandbox.world.running(
+        sandbox.world.new_uid(), user="20000:20000", tmpfs=WORKSPACE, limits=ROOMY, env=(("HOME", "/tmp/../tmp/me"),)
     )
     homed.send("write", "~/file", [b"x"], parents=True)
     assert homed.receive("read", "/tmp/me/file") == b"x"
     assert homed.ask("stat", "~")["name"] == "me"
     homed.send("write", "./~", [b"y"])
     assert homed.receive("read", "/workspace/~") == b"y"
-    if box.real:
-        answer = read_all(box.world.streams.exec(box.container.id, ["sh", "-c", "echo $HOME"]))[0]
-        assert box.ask("stat", "~", follow=False)["name"] == (answer.decode().strip().rpartition("/")[2] or "/")
+    if sandbox.real:
+        answer = read_all(sandbox.world.streams.exec(sandbox.container.id, ["sh", "-c", "echo $HOME"]))[0]
+        assert sandbox.ask("stat", "~", follow=False)["name"] == (answer.decode().strip().rpartition("/")[2] or "/")
 
 
-def test_what_can_not_be_done_says_so(box: Box) -> None:
-    box.fails("NotFound", "read", "/workspace/none")
-    box.fails("BadPath", "remove", "/")
-    box.fails("BadPath", "remove", "/workspace/..")
-    box.fails("BadPath", "write", "/workspace/..")
-    box.fails("BadPath", "stat", "a\0b")
-    box.fails("BadPath", "stat", "/workspace/" + "x" * 300)
-    if box.real:
-        assert "read-only" in box.fails("ReadOnly", "write", "/etc/file")
+def test_what_can_not_be_done_says_so(sandbox: Box) -> None:
+    sandbox.fails("NotFound", "read", "/workspace/none")
+    sandbox.fails("BadPath", "remove", "/")
+    sandbox.fails("BadPath", "remove", "/workspace/..")
+    sandbox.fails("BadPath", "write", "/workspace/..")
+    sandbox.fails("BadPath", "stat", "a\0b")
+    sandbox.fails("BadPath", "stat", "/workspace/" + "x" * 300)
+    if sandbox.real:
+        assert "read-only" in sandbox.fails("ReadOnly", "write", "/etc/file")
 
 
-def test_paths_end_at_the_sandboxes_root_whatever_leads_where(box: Box) -> None:
+def test_paths_end_at_the_sandboxes_root_whatever_leads_where(sandbox: Box) -> None:
     secret = "/etc/hostname"
-    box.make("ln", "-s", "../../../../../../../../etc", "/workspace/up")
-    box.make("ln", "-s", "/etc/shadow", "/workspace/abs")
-    box.make("ln", "-s", "loop", "/workspace/loop")
+    sandbox.make("ln", "-s", "../../../../../../../../etc", "/workspace/up")
+    sandbox.make("ln", "-s", "/etc/shadow", "/workspace/abs")
+    sandbox.make("ln", "-s", "loop", "/workspace/loop")
     with open(secret, "rb") as file:
         ours = file.read()
     for path in ("/../../../.." + secret, "/workspace/../../../.." + secret, "/workspace/up/hostname"):
         with suppress(FileError):
-            assert box.receive("read", path) != ours
-    box.fails("BadPath", "read", "/workspace/loop")
-    assert box.ask("stat", "/workspace/abs", follow=False)["target"] == "/etc/shadow"
-    box.send("write", "/workspace/abs", [b"x"])  # the link is replaced, not followed
-    assert box.ask("stat", "/workspace/abs", follow=False)["type"] == "file"
+            assert sandbox.receive("read", path) != ours
+    sandbox.fails("BadPath", "read", "/workspace/loop")
+    assert sandbox.ask("stat", "/workspace/abs", follow=False)["target"] == "/etc/shadow"
+    sandbox.send("write", "/workspace/abs", [b"x"])  # the link is replaced, not followed
+    assert sandbox.ask("stat", "/workspace/abs", follow=False)["type"] == "file"
 
 
-def test_what_blocks_is_never_opened(box: Box) -> None:
-    box.make("mkfifo", "/tmp/fifo")
-    assert box.ask("stat", "/tmp/fifo")["type"] == "other"
-    box.fails("NotAFile", "read", "/tmp/fifo")
-    entries = {entry.name: entry.type for entry in Reader(io.BytesIO(box.receive("pack", "/tmp", top="t")).read)}
+def test_what_blocks_is_never_opened(sandbox: Box) -> None:
+    sandbox.make("mkfifo", "/tmp/fifo")
+    assert sandbox.ask("stat", "/tmp/fifo")["type"] == "other"
+    sandbox.fails("NotAFile", "read", "/tmp/fifo")
+    entries = {entry.name: entry.type for entry in Reader(io.BytesIO(sandbox.receive("pack", "/tmp", top="t")).read)}
     assert entries[b"PADDOCK.skipped"] == "note"
     assert b"t/fifo" not in entries
-    if box.real:
+    if sandbox.real:
         for path in ("/dev/null", "/dev/zero", "/proc/kmsg", "/proc/1/mem", "/sys/kernel/profiling"):
             with pytest.raises(FileError):
-                box.receive("read", path)
-        box.fails("NotAFile", "list", "/proc")
-    box.ask("remove", "/tmp/fifo")
+                sandbox.receive("read", path)
+        sandbox.fails("NotAFile", "list", "/proc")
+    sandbox.ask("remove", "/tmp/fifo")
 
 
 def tree() -> bytes:
@@ -287,101 +290,103 @@ def tree() -> bytes:
     return out.getvalue()
 
 
-def test_a_tree_goes_in_and_comes_out(box: Box) -> None:
-    box.ask("mkdir", "/tmp/tree")
-    done = box.send("unpack", "/tmp/tree", [tree()])
+def test_a_tree_goes_in_and_comes_out(sandbox: Box) -> None:
+    sandbox.ask("mkdir", "/tmp/tree")
+    done = sandbox.send("unpack", "/tmp/tree", [tree()])
     assert (done["files"], done["leftOut"]) == (2, [])
-    out = list(Reader(io.BytesIO(box.receive("pack", "/tmp/tree/d", top="e")).read))
+    out = list(Reader(io.BytesIO(sandbox.receive("pack", "/tmp/tree/d", top="e")).read))
     assert {entry.name: (entry.type, entry.mode, entry.target) for entry in out} == {
         b"e/": ("folder", 0o755, b""),
         b"e/run": ("file", 0o755, b""),
         b"e/to": ("link", 0o777, b"/anywhere"),
     }
-    if box.real:
-        assert box.ask("stat", "/tmp/tree/d/run")["uid"] == 20000
-    reader = list(Reader(io.BytesIO(box.receive("pack", "/tmp/tree/d/run", top="x")).read))
+    if sandbox.real:
+        assert sandbox.ask("stat", "/tmp/tree/d/run")["uid"] == 20000
+    reader = list(Reader(io.BytesIO(sandbox.receive("pack", "/tmp/tree/d/run", top="x")).read))
     assert [(entry.name, entry.type) for entry in reader] == [(b"x", "file")]
-    box.ask("remove", "/tmp/tree", recursive=True)
+    sandbox.ask("remove", "/tmp/tree", recursive=True)
 
 
 @pytest.mark.parametrize("name", ["../x", "/x", "a/../../x"])
-def test_an_archive_writes_nothing_outside_of_its_folder(box: Box, name: str) -> None:
+def test_an_archive_writes_nothing_outside_of_its_folder(sandbox: Box, name: str) -> None:
     out = io.BytesIO()
     with tarfile.open(fileobj=out, mode="w") as file:
         file.addfile(tarfile.TarInfo(name))
-    box.ask("mkdir", "/tmp/into", parents=True)
+    sandbox.ask("mkdir", "/tmp/into", parents=True)
     with pytest.raises(FileError) as caught:
-        box.send("unpack", "/tmp/into", [out.getvalue()])
+        sandbox.send("unpack", "/tmp/into", [out.getvalue()])
     assert caught.value.kind == "Unsafe"
-    box.fails("NotFound", "stat", "/tmp/x")
-    box.fails("NotFound", "stat", "/x")
+    sandbox.fails("NotFound", "stat", "/tmp/x")
+    sandbox.fails("NotFound", "stat", "/x")
 
 
-def test_an_archive_is_not_written_through_a_link_in_the_sandbox(box: Box) -> None:
-    box.ask("mkdir", "/tmp/links", parents=True)
-    box.make("ln", "-s", "/workspace", "/tmp/links/d")
+def test_an_archive_is_not_written_through_a_link_in_the_sandbox(sandbox: Box) -> None:
+    sandbox.ask("mkdir", "/tmp/links", parents=True)
+    sandbox.make("ln", "-s", "/workspace", "/tmp/links/d")
     with pytest.raises(FileError, match="symlink") as caught:
-        box.send("unpack", "/tmp/links", [tree()])
+        sandbox.send("unpack", "/tmp/links", [tree()])
     assert caught.value.kind == "Unsafe"
-    box.fails("NotFound", "stat", "/workspace/run")
+    sandbox.fails("NotFound", "stat", "/workspace/run")
 
 
-def test_sizes_are_bounded(box: Box) -> None:
+def test_sizes_are_bounded(sandbox: Box) -> None:
     with pytest.raises(FileError) as caught:
-        box.send("write", "/tmp/large", [b"x" * 600, b"x" * 600], max_bytes=1000)
+        sandbox.send("write", "/tmp/large", [b"x" * 600, b"x" * 600], max_bytes=1000)
     assert caught.value.kind == "TooLarge"
-    box.fails("NotFound", "stat", "/tmp/large")
-    box.send("write", "/tmp/large", [b"x" * 1001])
-    box.fails("TooLarge", "read", "/tmp/large", max_bytes=1000)
-    box.fails("TooLarge", "pack", "/tmp/large", max_bytes=1000)
-    box.ask("remove", "/tmp/large")
+    sandbox.fails("NotFound", "stat", "/tmp/large")
+    sandbox.send("write", "/tmp/large", [b"x" * 1001])
+    sandbox.fails("TooLarge", "read", "/tmp/large", max_bytes=1000)
+    sandbox.fails("TooLarge", "pack", "/tmp/large", max_bytes=1000)
+    sandbox.ask("remove", "/tmp/large")
 
 
-def test_an_upload_that_breaks_off_leaves_what_was_there(box: Box) -> None:
-    box.send("write", "/tmp/kept", [b"before"])
-    work = box.begin("write", "/tmp/kept")
+def test_an_upload_that_breaks_off_leaves_what_was_there(sandbox: Box) -> None:
+    sandbox.send("write", "/tmp/kept", [b"before"])
+    work = sandbox.begin("write", "/tmp/kept")
     work.send(b"x" * 300_000)
     work.close()
     with pytest.raises(FileError):
         work.send(b"more")
-    assert box.receive("read", "/tmp/kept") == b"before"
-    assert [entry["name"] for entry in box.ask("list", "/tmp")["items"] if entry["name"].startswith(".paddock")] == []
-    box.ask("remove", "/tmp/kept")
+    assert sandbox.receive("read", "/tmp/kept") == b"before"
+    assert [
+        entry["name"] for entry in sandbox.ask("list", "/tmp")["items"] if entry["name"].startswith(".paddock")
+    ] == []
+    sandbox.ask("remove", "/tmp/kept")
 
 
-def test_closing_lets_go_of_whoever_waits(box: Box) -> None:
+def test_closing_lets_go_of_whoever_waits(sandbox: Box) -> None:
     """A transfer that nobody reads is ended by its close, at once, and its process is gone."""
-    box.send("write", "/workspace/much", [b"x" * MIB] * 8)
-    work = box.begin("read", "/workspace/much")
+    sandbox.send("write", "/workspace/much", [b"x" * MIB] * 8)
+    work = sandbox.begin("read", "/workspace/much")
     work.result()
     work.close()
     assert work.receive() == b""
     work.close()
-    if box.real:
+    if sandbox.real:
         pid = work.pid  # type: ignore[attr-defined]
         wait_for("the worker is gone", lambda: not os.path.exists(f"/proc/{pid}"))
-    box.ask("remove", "/workspace/much")
+    sandbox.ask("remove", "/workspace/much")
 
 
-def test_a_hundred_mebibytes_each_way_are_the_same(box: Box) -> None:
+def test_a_hundred_mebibytes_each_way_are_the_same(sandbox: Box) -> None:
     piece = os.urandom(MIB)
     parts = [bytes([number]) + piece for number in range(100)]
-    box.send("write", "/workspace/large", parts)
+    sandbox.send("write", "/workspace/large", parts)
     hexdigest = hashlib.sha256(b"".join(parts)).hexdigest()
-    assert hashlib.sha256(box.receive("read", "/workspace/large")).hexdigest() == hexdigest
-    box.ask("remove", "/workspace/large")
+    assert hashlib.sha256(sandbox.receive("read", "/workspace/large")).hexdigest() == hexdigest
+    sandbox.ask("remove", "/workspace/large")
 
 
 @pytest.mark.docker
 def test_a_write_counts_as_the_sandboxes_memory_and_ends_only_itself(docker_box: Box) -> None:
-    box = docker_box
-    box.send("write", "/workspace/fits", [b"x" * MIB] * 20)
+    sandbox = docker_box
+    sandbox.send("write", "/workspace/fits", [b"x" * MIB] * 20)
     with pytest.raises(FileError, match="memory limit") as caught:
-        box.send("write", "/workspace/much", [b"x" * MIB] * 60)
+        sandbox.send("write", "/workspace/much", [b"x" * MIB] * 60)
     assert caught.value.kind == "NoSpace"
-    assert box.world.only(box.container.uid).state == "running"
-    assert not [entry for entry in box.ask("list", "/workspace")["items"] if entry["name"].startswith(".paddock")]
-    _, _, code = read_all(box.world.streams.exec(box.container.id, ["true"]))
+    assert sandbox.world.only(sandbox.container.uid).state == "running"
+    assert not [entry for entry in sandbox.ask("list", "/workspace")["items"] if entry["name"].startswith(".paddock")]
+    _, _, code = read_all(sandbox.world.streams.exec(sandbox.container.id, ["true"]))
     assert code == b"0"
 
 
@@ -397,28 +402,32 @@ def docker_box() -> Iterator[Box]:
 
 @pytest.mark.docker
 def test_a_sandbox_that_ends_takes_its_transfers_along(docker_box: Box) -> None:
-    box = docker_box
-    work: Any = box.begin("write", "/workspace/file")
+    sandbox = docker_box
+    work: Any = sandbox.begin("write", "/workspace/file")
     work.send(b"x")
-    box.world.hand.kill(box.container.name)
+    sandbox.world.hand.kill(sandbox.container.name)
     wait_for("the worker is gone", lambda: work._wait_for_exit(0) is not None)
     with pytest.raises(FileError) as caught:
         work.send(b"x" * MIB)
     assert caught.value.kind == "NotRunning"
     work.close()
     with pytest.raises(FileError) as caught:
-        box.begin("stat", "/")
+        sandbox.begin("stat", "/")
     assert caught.value.kind in ("NotRunning", "Failed")
 
 
 @pytest.mark.docker
 def test_a_paused_sandbox_can_be_looked_at_and_not_written_to(docker_box: Box) -> None:
-    box = docker_box
-    box.send("write", "/tmp/file", [b"x"])
-    ok(box.world.engine.act(PauseContainer(box.container.uid, box.container.name, box.container.id, "a test")))
-    box.container = box.world.only(box.container.uid)
-    assert box.receive("read", "/tmp/file") == b"x"
-    assert "paused" in box.fails("NotRunning", "write", "/tmp/file")
+    sandbox = docker_box
+    sandbox.send("write", "/tmp/file", [b"x"])
+    ok(
+        sandbox.world.engine.act(
+            PauseContainer(sandbox.container.uid, sandbox.container.name, sandbox.container.id, "a test")
+        )
+    )
+    sandbox.container = sandbox.world.only(sandbox.container.uid)
+    assert sandbox.receive("read", "/tmp/file") == b"x"
+    assert "paused" in sandbox.fails("NotRunning", "write", "/tmp/file")
 
 
 @pytest.mark.docker
@@ -436,9 +445,9 @@ def test_the_worker_is_the_sandboxes_user_with_no_rights_left(docker_box: Box) -
 
 @pytest.mark.docker
 def test_a_worker_holds_its_own_descriptors_and_outlives_no_server(docker_box: Box) -> None:
-    box = docker_box
-    box.send("write", "/tmp/file", [b"x" * (4 * MIB)])
-    works: list[Any] = [box.begin("read", "/tmp/file") for _ in range(3)]
+    sandbox = docker_box
+    sandbox.send("write", "/tmp/file", [b"x" * (4 * MIB)])
+    works: list[Any] = [sandbox.begin("read", "/tmp/file") for _ in range(3)]
     for work in works:
         work.result()  # it has opened the file, and waits for somebody to read all that
         readlinks = {os.readlink(path) for path in Path(f"/proc/{work.pid}/fd").iterdir()}
@@ -454,4 +463,4 @@ def test_a_worker_holds_its_own_descriptors_and_outlives_no_server(docker_box: B
             work.result()
         work.close()
         wait_for("it is gone", lambda pid=work.pid: not os.path.exists(f"/proc/{pid}"))
-    assert box.receive("read", "/tmp/file") == b"x" * (4 * MIB)  # by another server
+    assert sandbox.receive("read", "/tmp/file") == b"x" * (4 * MIB)  # by another server

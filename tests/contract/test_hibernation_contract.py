@@ -44,7 +44,7 @@ def world(request: pytest.FixtureRequest) -> Iterator[World]:
         yield created_docker_world.settled()
 
 
-def box(world: World) -> Container:
+def sandbox(world: World) -> Container:
     """A running sandbox that has written to 8 MiB."""
     uid = world.new_uid()
     running = world.running(uid, command=COMMAND)
@@ -64,7 +64,7 @@ def wake(world: World, container: Container) -> object:
 
 
 def test_hibernated_is_frozen_with_its_memory_in_swap(world: World) -> None:
-    container = box(world)
+    container = sandbox(world)
     assert isinstance(hibernate(world, container), Ok)
     observed = world.only(container.uid)
     assert observed.state is State.PAUSED
@@ -76,7 +76,7 @@ def test_hibernated_is_frozen_with_its_memory_in_swap(world: World) -> None:
 
 
 def test_hibernating_and_waking_each_twice(world: World) -> None:
-    container = box(world)
+    container = sandbox(world)
     for act, state in ((hibernate, State.PAUSED), (wake, State.RUNNING)):
         assert isinstance(act(world, container), Ok)
         assert isinstance(act(world, container), Ok)
@@ -85,7 +85,7 @@ def test_hibernating_and_waking_each_twice(world: World) -> None:
 
 
 def test_a_paused_one_is_hibernated(world: World) -> None:
-    container = box(world)
+    container = sandbox(world)
     ok(world.engine.act(PauseContainer(container.uid, container.name, container.id, "a test")))
     paused = world.only(container.uid).frozen_memory
     assert paused is not None
@@ -95,14 +95,14 @@ def test_a_paused_one_is_hibernated(world: World) -> None:
 
 
 def test_a_signal_ends_what_is_hibernated(world: World) -> None:
-    container = box(world)
+    container = sandbox(world)
     assert isinstance(hibernate(world, container), Ok)
     ok(world.engine.act(SignalContainer(container.uid, container.name, container.id, "KILL", "a test")))
     world.until(lambda: world.state(container.uid) == State.EXITED)
 
 
 def test_the_next_daemon_sees_where_its_memory_is(world: World) -> None:
-    container = box(world)
+    container = sandbox(world)
     assert isinstance(hibernate(world, container), Ok)
     frozen_memory = world.only(container.uid).frozen_memory
     world.next_daemon()
@@ -112,7 +112,7 @@ def test_the_next_daemon_sees_where_its_memory_is(world: World) -> None:
 @pytest.mark.docker
 def test_swapped_memory_is_read_back_ahead_of_its_use(swap: None) -> None:
     with docker_world(hibernation=judged) as world:
-        container = box(world.settled())
+        container = sandbox(world.settled())
         assert isinstance(hibernate(world, container), Ok)
         assert isinstance(wake(world, container), Ok)
         read_in(Cgroups(), container.id, container.pid)

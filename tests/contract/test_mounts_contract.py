@@ -106,24 +106,24 @@ def test_what_is_bound_before_the_start_is_there_and_as_it_was_to_be(
     world: World, root: Path, *, read_only: bool
 ) -> None:
     uid, mount = world.new_uid(), folder(root, "a", read_only=read_only)
-    box = started(world, uid, mount)
-    assert missing((mount,), box.inside, box.bound) == ()
+    sandbox = started(world, uid, mount)
+    assert missing((mount,), sandbox.inside, sandbox.bound) == ()
     assert wrong(world, uid, mount) == ""
-    assert box.inside is not None
-    (observed_mount,) = (entry for entry in box.inside.mounts if entry.path == "/work")
+    assert sandbox.inside is not None
+    (observed_mount,) = (entry for entry in sandbox.inside.mounts if entry.path == "/work")
     assert observed_mount.writable is not read_only
 
 
 def test_a_folder_is_bound_into_a_sandbox_that_runs_and_outlives_its_restart(world: World, root: Path) -> None:
     uid, mount = world.new_uid(), folder(root, "a")
-    box = started(world, uid)
-    assert missing((mount,), box.inside, box.bound) == (mount,)
+    sandbox = started(world, uid)
+    assert missing((mount,), sandbox.inside, sandbox.bound) == (mount,)
     assert wrong(world, uid) == "", "an empty place is narrower than anything"
     for _ in range(2):  # done again it is done
-        assert world.engine.act(bind(world, uid, mount, into=box.id)) == Ok(box.id)
+        assert world.engine.act(bind(world, uid, mount, into=sandbox.id)) == Ok(sandbox.id)
     now = world.only(uid)
     assert (missing((mount,), now.inside, now.bound), wrong(world, uid, mount)) == ((), "")
-    ok(world.engine.act(SignalContainer(uid, box.name, box.id, "KILL", "a test")))
+    ok(world.engine.act(SignalContainer(uid, sandbox.name, sandbox.id, "KILL", "a test")))
     world.until(lambda: world.state(uid) == "exited")
     now = again(world, uid)
     assert (missing((mount,), now.inside, now.bound), wrong(world, uid, mount)) == ((), "")
@@ -131,23 +131,23 @@ def test_a_folder_is_bound_into_a_sandbox_that_runs_and_outlives_its_restart(wor
 
 def test_a_folder_that_is_renamed_or_removed_on_the_host_is_the_same_folder(world: World, root: Path) -> None:
     uid, mount = world.new_uid(), folder(root, "a")
-    box = started(world, uid, mount)
+    sandbox = started(world, uid, mount)
     (root / "a").rename(root / "renamed")
     (root / "a").mkdir()
     for _ in range(2):
-        assert world.engine.observe_container(box.id) == ""
+        assert world.engine.observe_container(sandbox.id) == ""
         assert wrong(world, uid, mount) == ""
         assert missing((mount,), (now := world.only(uid)).inside, now.bound) == ()
     (root / "renamed").rmdir()
-    assert world.engine.observe_container(box.id) == ""
+    assert world.engine.observe_container(sandbox.id) == ""
     assert wrong(world, uid, mount) == ""
 
 
 def test_another_daemon_knows_what_is_bound(world: World, root: Path) -> None:
     uid, mount = world.new_uid(), folder(root, "b")
-    box = started(world, uid, mount)
-    assert box.bound == world.only(uid).bound != ()
-    assert [bound_mount.mount for bound_mount in box.bound] == [str(mount)]
+    sandbox = started(world, uid, mount)
+    assert sandbox.bound == world.only(uid).bound != ()
+    assert [bound_mount.mount for bound_mount in sandbox.bound] == [str(mount)]
 
 
 def test_without_its_places_a_container_is_not_made(world: World) -> None:
@@ -160,15 +160,15 @@ def test_a_folder_that_is_not_there_is_refused_and_nothing_is_bound(world: World
     outcome = world.engine.act(bind(world, uid, mount))
     assert isinstance(outcome, Transient)
     assert outcome.reason == "MountRefused"
-    box = started(world, uid, folder(root, "a"))
-    assert isinstance(world.engine.act(bind(world, uid, mount, into=box.id)), Transient)
+    sandbox = started(world, uid, folder(root, "a"))
+    assert isinstance(world.engine.act(bind(world, uid, mount, into=sandbox.id)), Transient)
     assert [bound_mount.mount for bound_mount in world.only(uid).bound] == [str(folder(root, "a"))]
 
 
 def test_memory_of_its_own_is_bound_as_a_folder_is(world: World) -> None:
     uid, mount = world.new_uid(), Mount("/work", "memory", size_bytes=1 << 20)
-    box = started(world, uid)
-    ok(world.engine.act(bind(world, uid, mount, into=box.id)))
+    sandbox = started(world, uid)
+    ok(world.engine.act(bind(world, uid, mount, into=sandbox.id)))
     assert wrong(world, uid, mount) == ""
     now = world.only(uid)
     assert missing((mount,), now.inside, now.bound) == ()
@@ -176,16 +176,16 @@ def test_memory_of_its_own_is_bound_as_a_folder_is(world: World) -> None:
 
 def test_what_was_bound_goes_with_the_container(world: World, root: Path) -> None:
     uid = world.new_uid()
-    box = started(world, uid, folder(root, "a"))
-    ok(world.engine.act(RemoveContainer(uid, box.name, box.id, "a test")))
+    sandbox = started(world, uid, folder(root, "a"))
+    ok(world.engine.act(RemoveContainer(uid, sandbox.name, sandbox.id, "a test")))
     assert isinstance(world.engine.act(world.create(uid, slots=SLOTS)), Terminal)
 
 
 def test_a_sandbox_of_another_object_is_not_bound_into(world: World, root: Path) -> None:
-    box = started(world, world.new_uid())
-    stranger = bind(world, world.new_uid(), folder(root, "a"), into=box.id)
+    sandbox = started(world, world.new_uid())
+    stranger = bind(world, world.new_uid(), folder(root, "a"), into=sandbox.id)
     assert isinstance(world.engine.act(stranger), Transient)
-    assert world.only(box.uid).bound == ()
+    assert world.only(sandbox.uid).bound == ()
 
 
 def test_a_secret_is_a_file_in_memory_and_without_it_nothing_is_bound(world: World, tmp_path: Path) -> None:
@@ -201,19 +201,19 @@ def test_a_secret_is_a_file_in_memory_and_without_it_nothing_is_bound(world: Wor
     assert outcome.reason == "SecretMissing"
     ok(world.engine.act(places))
     ok(world.engine.act(create))
-    box = again(world, uid)
-    assert missing((secret,), box.inside, box.bound) == (secret,), "a member of a pool has none"
-    ok(world.engine.act(replace(places, mounts=(secret,), container_id=box.id)))
+    sandbox = again(world, uid)
+    assert missing((secret,), sandbox.inside, sandbox.bound) == (secret,), "a member of a pool has none"
+    ok(world.engine.act(replace(places, mounts=(secret,), container_id=sandbox.id)))
     now = world.only(uid)
     assert missing((secret,), now.inside, now.bound) == ()
     assert now.inside is not None
     assert differing(facts(create.config, now.inside, bound=now.bound)) == ""
-    world.hand.unmount_inside(box.name, secret.path)
+    world.hand.unmount_inside(sandbox.name, secret.path)
     world.engine.observe_now()
     assert lacking(world, uid, secret) == (secret,)
-    ok(world.engine.act(replace(places, mounts=(secret,), container_id=box.id)))
+    ok(world.engine.act(replace(places, mounts=(secret,), container_id=sandbox.id)))
     assert lacking(world, uid, secret) == ()
-    ok(world.engine.act(SignalContainer(uid, box.name, box.id, "KILL", "a test")))
+    ok(world.engine.act(SignalContainer(uid, sandbox.name, sandbox.id, "KILL", "a test")))
     world.until(lambda: world.state(uid) == "exited")
     ok(world.engine.act(replace(places, mounts=(secret,))))
     now = again(world, uid)
@@ -228,43 +228,43 @@ MEMORY = Mount("/work", "memory", size_bytes=1 << 20)
 @pytest.mark.parametrize("claimed", [False, True], ids=["from its start", "claimed"])
 def test_an_unmount_inside_is_noticed_and_bound_again(world: World, mount: Mount, *, claimed: bool) -> None:
     uid = world.new_uid()
-    box = started(world, uid) if claimed else started(world, uid, mount)
-    ok(world.engine.act(bind(world, uid, mount, into=box.id)))
-    world.hand.write_inside(box.name, "/work/file", "kept")
-    world.hand.unmount_inside(box.name, "/work")
+    sandbox = started(world, uid) if claimed else started(world, uid, mount)
+    ok(world.engine.act(bind(world, uid, mount, into=sandbox.id)))
+    world.hand.write_inside(sandbox.name, "/work/file", "kept")
+    world.hand.unmount_inside(sandbox.name, "/work")
     world.engine.observe_now()
     assert (lacking(world, uid, mount), wrong(world, uid, mount)) == ((mount,), ""), "narrower than asked for"
-    assert world.engine.act(bind(world, uid, mount, into=box.id)) == Ok(box.id)
+    assert world.engine.act(bind(world, uid, mount, into=sandbox.id)) == Ok(sandbox.id)
     assert (lacking(world, uid, mount), wrong(world, uid, mount)) == ((), "")
-    assert world.hand.read_inside(box.name, "/work/file") == "kept"
+    assert world.hand.read_inside(sandbox.name, "/work/file") == "kept"
 
 
 def test_mount_points_unmounted_on_the_host_are_mounted_again(world: World) -> None:
     uid = world.new_uid()
-    box = started(world, uid)
-    ok(world.engine.act(bind(world, uid, VOLUME, into=box.id)))
-    world.hand.write_inside(box.name, "/work/file", "kept")
-    world.hand.unmount_places(box.name)
-    world.hand.unmount_inside(box.name, "/work")
+    sandbox = started(world, uid)
+    ok(world.engine.act(bind(world, uid, VOLUME, into=sandbox.id)))
+    world.hand.write_inside(sandbox.name, "/work/file", "kept")
+    world.hand.unmount_places(sandbox.name)
+    world.hand.unmount_inside(sandbox.name, "/work")
     world.engine.observe_now()
     assert lacking(world, uid, VOLUME) == (VOLUME,)
-    assert world.engine.act(bind(world, uid, VOLUME, into=box.id)) == Ok(box.id)
+    assert world.engine.act(bind(world, uid, VOLUME, into=sandbox.id)) == Ok(sandbox.id)
     assert (lacking(world, uid, VOLUME), wrong(world, uid, VOLUME)) == ((), "")
-    assert world.hand.read_inside(box.name, "/work/file") == "kept"
+    assert world.hand.read_inside(sandbox.name, "/work/file") == "kept"
 
 
 def test_a_lost_record_makes_no_mount_foreign(world: World) -> None:
     uid = world.new_uid()
-    box = started(world, uid, VOLUME)
-    world.hand.lose_record(box.name)
+    sandbox = started(world, uid, VOLUME)
+    world.hand.lose_record(sandbox.name)
     world.next_daemon()
     assert (world.only(uid).unrecorded, lacking(world, uid, VOLUME), wrong(world, uid, VOLUME)) == (True, (), "")
-    world.hand.unmount_inside(box.name, "/work")
+    world.hand.unmount_inside(sandbox.name, "/work")
     world.engine.observe_now()
     assert lacking(world, uid, VOLUME) == (VOLUME,)
-    assert world.engine.act(bind(world, uid, VOLUME, into=box.id)) == Ok(box.id)
+    assert world.engine.act(bind(world, uid, VOLUME, into=sandbox.id)) == Ok(sandbox.id)
     assert (lacking(world, uid, VOLUME), wrong(world, uid, VOLUME)) == ((), "")
-    ok(world.engine.act(SignalContainer(uid, box.name, box.id, "KILL", "a test")))
+    ok(world.engine.act(SignalContainer(uid, sandbox.name, sandbox.id, "KILL", "a test")))
     world.until(lambda: world.state(uid) == "exited")
     ok(world.engine.act(bind(world, uid, VOLUME)))
     again(world, uid)
@@ -273,8 +273,8 @@ def test_a_lost_record_makes_no_mount_foreign(world: World) -> None:
 
 def test_a_volume_is_bound_as_a_folder_is(world: World) -> None:
     uid, mount = world.new_uid(), Mount("/work", "volume", "data", size_bytes=8 << 20)
-    box = started(world, uid)
-    ok(world.engine.act(bind(world, uid, mount, into=box.id)))
+    sandbox = started(world, uid)
+    ok(world.engine.act(bind(world, uid, mount, into=sandbox.id)))
     now = world.only(uid)
     assert (missing((mount,), now.inside, now.bound), wrong(world, uid, mount)) == ((), "")
 
@@ -283,7 +283,7 @@ OWN = Mount("/work", "volume", "data-a", size_bytes=8 << 20, claimed_by="a")
 
 
 def test_a_sandboxs_own_volume_is_never_anothers(world: World) -> None:
-    box = started(world, world.new_uid(), OWN)
+    sandbox = started(world, world.new_uid(), OWN)
     outcome = world.engine.act(bind(world, world.new_uid(), replace(OWN, claimed_by="b")))
     assert isinstance(outcome, Transient)
     assert outcome.reason == "MountRefused"
@@ -292,7 +292,7 @@ def test_a_sandboxs_own_volume_is_never_anothers(world: World) -> None:
     for by in ("b", "a"):
         (observed,) = world.engine.kept_volumes.list("default")  # type: ignore[attr-defined]
         assert (observed.name, observed.size_bytes, observed.claimed_by) == ("data-a", 8 << 20, "a")
-        ok(world.engine.act(RemoveVolumes(box.uid, box.name, "default", ("data-a",), "a test", claimed_by=by)))
+        ok(world.engine.act(RemoveVolumes(sandbox.uid, sandbox.name, "default", ("data-a",), "a test", claimed_by=by)))
     assert not world.engine.kept_volumes.list()  # type: ignore[attr-defined]
 
 
@@ -305,14 +305,14 @@ def test_one_that_all_may_name_never_becomes_a_sandboxs_own(world: World) -> Non
 
 def test_volumes_are_listed_and_removed_once_no_container_has_them(world: World) -> None:
     uid, volumes = world.new_uid(), world.engine.kept_volumes  # type: ignore[attr-defined]
-    box = started(world, uid, OWN)
+    sandbox = started(world, uid, OWN)
     (observed,) = volumes.list("default")
     assert observed.mounted
     assert volumes.is_mounted("default", "data-a")
     assert not volumes.list("def*")
     with pytest.raises(VolumeInUse):
         volumes.remove("default", "data-a")
-    ok(world.engine.act(RemoveContainer(uid, box.name, box.id, "a test")))
+    ok(world.engine.act(RemoveContainer(uid, sandbox.name, sandbox.id, "a test")))
     assert not volumes.is_mounted("default", "data-a")
     (stored,) = volumes.list()
     assert (stored.uid, stored.mounted) == (observed.uid, False)
@@ -323,12 +323,12 @@ def test_volumes_are_listed_and_removed_once_no_container_has_them(world: World)
 
 def test_a_volume_grows_with_its_sandbox_is_never_made_smaller_and_goes_when_told(world: World, tmp_path: Path) -> None:
     uid, mount = world.new_uid(), Mount("/work", "volume", "data", size_bytes=8 << 20)
-    box = started(world, uid, mount)
-    smaller = world.engine.act(bind(world, uid, replace(mount, size_bytes=4 << 20), into=box.id))
+    sandbox = started(world, uid, mount)
+    smaller = world.engine.act(bind(world, uid, replace(mount, size_bytes=4 << 20), into=sandbox.id))
     assert isinstance(smaller, Transient)
     assert smaller.reason == "MountRefused"
     larger = replace(mount, size_bytes=32 << 20)
-    done = world.engine.act(bind(world, uid, larger, into=box.id))
+    done = world.engine.act(bind(world, uid, larger, into=sandbox.id))
     if isinstance(done, Transient):  # a kernel that lets nobody do that while it is in use: then at its next start
         assert "suspend the sandboxes that use it" in done.message
     now = world.only(uid)
@@ -336,14 +336,14 @@ def test_a_volume_grows_with_its_sandbox_is_never_made_smaller_and_goes_when_tol
         8 << 20 if isinstance(done, Transient) else 32 << 20
     ]
     assert wrong(world, uid, larger if isinstance(done, Ok) else mount) == "", "what was bound is there still"
-    ok(world.engine.act(SignalContainer(uid, box.name, box.id, "KILL", "a test")))
+    ok(world.engine.act(SignalContainer(uid, sandbox.name, sandbox.id, "KILL", "a test")))
     world.until(lambda: world.state(uid) == "exited")
     world.until(lambda: isinstance(world.engine.act(bind(world, uid, larger)), Ok))
     now = again(world, uid)
     assert [bound_mount.size_bytes for bound_mount in now.bound] == [32 << 20]
     assert wrong(world, uid, larger) == ""
-    ok(world.engine.act(RemoveContainer(uid, box.name, box.id, "a test")))
+    ok(world.engine.act(RemoveContainer(uid, sandbox.name, sandbox.id, "a test")))
     for _ in range(2):
-        ok(world.engine.act(RemoveVolumes(uid, box.name, "default", ("data",), "a test")))
+        ok(world.engine.act(RemoveVolumes(uid, sandbox.name, "default", ("data",), "a test")))
     assert not list(tmp_path.glob("volumes/*/*"))
     started(world, uid, replace(mount, size_bytes=4 << 20))

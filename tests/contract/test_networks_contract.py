@@ -74,12 +74,12 @@ def test_a_network_that_differs_is_made_anew_while_nothing_is_on_it(world: World
 
 def test_a_network_in_use_is_neither_removed_nor_made_anew(world: World, uid: str) -> None:
     ok(world.engine.act(wanted(world, uid)))
-    box = world.running(uid, network_mode=sealed_name(uid))
-    assert box.networks == (sealed_name(uid),)
+    sandbox = world.running(uid, network_mode=sealed_name(uid))
+    assert sandbox.networks == (sealed_name(uid),)
     for outcome in (remove(world, uid), world.engine.act(wanted(world, uid, OTHER))):
         assert isinstance(outcome, Waiting)
         assert outcome.reason == "NetworkInUse"
-    ok(world.engine.act(RemoveContainer(uid, box.name, box.id, "a test")))
+    ok(world.engine.act(RemoveContainer(uid, sandbox.name, sandbox.id, "a test")))
     assert remove(world, uid) == Ok()
     assert networks(world) == {}
     assert remove(world, uid) == Ok()

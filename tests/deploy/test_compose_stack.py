@@ -147,11 +147,11 @@ def test_the_stack_keeps_a_sandbox_and_is_scraped(compose: Path, engine: Private
     assert paddock("exec", "composed", "--", "stat", "-c", "%a", "/workspace/f").strip() == "2640"
     observed = wait_for("Prometheus has the sandbox", lambda: _asked(engine, "paddock_container_pids"), 120)
     assert [entry["metric"]["sandbox"] for entry in observed] == ["composed"]
-    box = engine.docker("ps", "-q", "--filter", "label=paddock.instance")
+    sandbox = engine.docker("ps", "-q", "--filter", "label=paddock.instance")
     said("restart", "postgres", "paddock")
     said("up", "--detach", "--wait", "--wait-timeout", "300", *STARTED)
     paddock("wait", "--for=condition=Ready", "--timeout=90s", "sandbox/composed")
-    assert engine.docker("ps", "-q", "--filter", "label=paddock.instance") == box
+    assert engine.docker("ps", "-q", "--filter", "label=paddock.instance") == sandbox
     paddock("delete", "sandbox", "composed", "--timeout=60s")
     said("down", "--volumes")
     assert engine.docker("ps", "-aq") == ""

@@ -128,18 +128,18 @@ def test_a_daemon_that_hangs_is_restarted_and_sandboxes_run_on(machine: Machine)
     machine.write("/etc/systemd/system/paddock.service.d/lab.conf", WATCHDOG)
     machine.run("systemctl", "daemon-reload")
     machine.run("systemctl", "restart", "paddock")
-    before, box = machine.shows("paddock", "MainPID"), container(machine)
+    before, sandbox = machine.shows("paddock", "MainPID"), container(machine)
     machine.run("kill", "-STOP", before)
     wait_for("another one runs", lambda: machine.shows("paddock", "NRestarts") == "1", 120)
     wait_for("it is ready", lambda: machine.shows("paddock", "ActiveState") == "active", 120)
     assert machine.shows("paddock", "MainPID") not in (before, "0")
     assert "Watchdog timeout" in machine.journal("paddock")
-    assert container(machine) == box
+    assert container(machine) == sandbox
     assert paddock(machine, "exec", "kept", "--", "echo", "hello") == "hello\n"
 
 
 def test_a_version_that_does_not_get_ready_is_taken_back(machine: Machine, source: Path) -> None:
-    before, box, app = version(machine), container(machine), source / "controller/app/daemon.py"
+    before, sandbox, app = version(machine), container(machine), source / "controller/app/daemon.py"
     good = app.read_text()
     assert good.count("    configure_logs(settings)\n") == 1
     app.write_text(good.replace("    configure_logs(settings)\n", '    raise SystemExit("broken")\n'))
@@ -150,26 +150,26 @@ def test_a_version_that_does_not_get_ready_is_taken_back(machine: Machine, sourc
     assert done.returncode == 1, done.stdout
     assert re.search(rf"Paddock 0\.98\.0\+\w+ did not get ready, so {re.escape(before)} runs again", done.stderr)
     assert (version(machine), machine.shows("paddock", "ActiveState")) == (before, "active")
-    assert container(machine) == box
+    assert container(machine) == sandbox
 
 
 def test_an_upgrade_keeps_data_and_sandboxes(machine: Machine, source: Path) -> None:
-    box = container(machine)
+    sandbox = container(machine)
     another_version(source, "0.99.0")
     install(machine)
     assert version(machine).startswith("0.99.0+")
     assert paddock(machine, "version").count("0.99.0") >= 1
-    assert container(machine) == box
+    assert container(machine) == sandbox
     saved = list((machine.root / "var/lib/paddock").glob("before-upgrade-*.db"))
     assert len(saved) == 2  # of the upgrade that was taken back, too
 
 
 def test_it_goes_and_leaves_the_sandboxes(machine: Machine) -> None:
-    box = container(machine)
+    sandbox = container(machine)
     machine.run(f"{SOURCE}/deploy/uninstall.sh", "--purge")
     assert machine.shows("paddock", "LoadState") == "not-found"
     parts = machine.run("docker", "ps", "-q", "--no-trunc", "--filter", "label=paddock.instance").stdout.split()
-    assert parts == [box["id"]]
+    assert parts == [sandbox["id"]]
     for entry in ("etc/paddock", "var/lib/paddock", "usr/local/lib/paddock", "usr/local/bin/paddock", "run/paddock"):
         assert not (machine.root / entry).exists(), entry
     assert machine.run("getent", "group", "paddock", check=False).returncode == 2

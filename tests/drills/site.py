@@ -158,8 +158,8 @@ def site(folder: Path, *options: str, **settings: str) -> Iterator[Site]:
 
 def compare(before: Mapping[str, Box], after: Mapping[str, Box]) -> str:
     """Return the losses, in words."""
-    made_anew = sum(after[name].id != box.id for name, box in before.items())
-    started_anew = sum(after[name].pid != box.pid for name, box in before.items())
+    made_anew = sum(after[name].id != sandbox.id for name, sandbox in before.items())
+    started_anew = sum(after[name].pid != sandbox.pid for name, sandbox in before.items())
     if not started_anew:
         return "nothing"
     message = f"{started_anew} of {len(before)} processes"

@@ -42,13 +42,13 @@ def client(daemon: RunningDaemon, variables: dict[str, str]) -> Iterator[Client]
 
 
 @pytest.fixture(scope="module")
-def box(client: Client) -> Box:
+def sandbox(client: Client) -> Box:
     return client.create()
 
 
 @contextmanager
-def connected(box: Box, source: str = "127.0.0.1") -> Iterator[socket.socket]:
-    where = urlsplit(str(box.http.base_url))
+def connected(sandbox: Box, source: str = "127.0.0.1") -> Iterator[socket.socket]:
+    where = urlsplit(str(sandbox.http.base_url))
     assert where.hostname is not None
     with socket.create_connection((where.hostname, where.port), 30, (source, 0)) as opened:
         yield opened
@@ -59,8 +59,8 @@ def memory(daemon: RunningDaemon) -> int:
     return next(int(line.split()[1]) << 10 for line in lines if line.startswith("VmRSS:"))
 
 
-def head(box: Box, path: str, **headers: str) -> bytes:
-    lines = {"Host": "localhost", "Content-Type": STREAM, **box.headers, **headers}
+def head(sandbox: Box, path: str, **headers: str) -> bytes:
+    lines = {"Host": "localhost", "Content-Type": STREAM, **sandbox.headers, **headers}
     content = "".join(f"{name}: {value}\r\n" for name, value in lines.items())
     return f"POST {path} HTTP/1.1\r\n{content}\r\n".encode()
 
@@ -72,12 +72,12 @@ def answer(opened: socket.socket) -> bytes:
     return data
 
 
-def test_guesses_open_nothing_beside_a_neighbour(box: Box, daemon: RunningDaemon) -> None:
-    box.write("secret", b"x")
+def test_guesses_open_nothing_beside_a_neighbour(sandbox: Box, daemon: RunningDaemon) -> None:
+    sandbox.write("secret", b"x")
     before, statuses = memory(daemon), {b"401": 0, b"429": 0}
 
     def guess(count: int) -> None:
-        with connected(box, "127.0.0.2") as opened:
+        with connected(sandbox, "127.0.0.2") as opened:
             reader = opened.makefile("rb")
             for first in range(0, count, AT_ONCE):
                 batch = (
@@ -99,7 +99,7 @@ def test_guesses_open_nothing_beside_a_neighbour(box: Box, daemon: RunningDaemon
     seconds = []
     while any(thread.is_alive() for thread in guessers):
         start = time.monotonic()
-        assert box.read("secret").content == b"x"
+        assert sandbox.read("secret").content == b"x"
         seconds.append(time.monotonic() - start)
         time.sleep(0.05)
     assert sum(statuses.values()) == GUESSES
@@ -110,31 +110,33 @@ def test_guesses_open_nothing_beside_a_neighbour(box: Box, daemon: RunningDaemon
 
 def test_one_name_in_two_namespaces(client: Client, daemon: RunningDaemon) -> None:
     spec = 'spec: {template: {image: "paddock/python:1", agent: {}}}'
-    boxes = {}
+    sandboxes = {}
     for namespace in ("team-a", "team-b"):
         daemon.apply(
             f"apiVersion: paddock/v1alpha1\nkind: Sandbox\nmetadata: {{name: same, namespace: {namespace}}}\n{spec}\n"
         )
         daemon.paddock("wait", "-n", namespace, "--for=condition=Ready", "--timeout=60s", "sandbox/same")
         key = printed(daemon, namespace)["E2B_API_KEY"]
-        boxes[namespace] = Box(
+        sandboxes[namespace] = Box(
             client.http, Client(client.http, key).control("POST", "/v2/sandboxes/same/connect", {}).json()
         )
-        assert boxes[namespace].write("whose", namespace.encode()).status_code == 200
-    assert {namespace: box.read("whose").text for namespace, box in boxes.items()} == {
+        assert sandboxes[namespace].write("whose", namespace.encode()).status_code == 200
+    assert {namespace: sandbox.read("whose").text for namespace, sandbox in sandboxes.items()} == {
         "team-a": "team-a",
         "team-b": "team-b",
     }
     assert client.control("POST", "/v2/sandboxes/same/connect", {}).status_code == 404
     assert client.http.get("/files?path=whose", headers={"E2b-Sandbox-Id": "same"}).status_code == 401
-    for namespace in boxes:
+    for namespace in sandboxes:
         daemon.paddock("delete", "-n", namespace, "sandbox", "same")
 
 
-def test_frames_may_come_byte_by_byte(box: Box) -> None:
+def test_frames_may_come_byte_by_byte(sandbox: Box) -> None:
     body = frame({"process": {"cmd": "/bin/echo", "args": ["hello"]}, "stdin": False})
-    with connected(box) as opened:
-        opened.sendall(head(box, "/process.Process/Start", **{"Content-Length": str(len(body)), "Connection": "close"}))
+    with connected(sandbox) as opened:
+        opened.sendall(
+            head(sandbox, "/process.Process/Start", **{"Content-Length": str(len(body)), "Connection": "close"})
+        )
         for at in range(len(body)):
             opened.sendall(body[at : at + 1])
         received = b""
@@ -156,45 +158,45 @@ def test_frames_may_come_byte_by_byte(box: Box) -> None:
         b"{" * 100_000,
     ],
 )
-def test_malformed_messages_are_refused(box: Box, daemon: RunningDaemon, body: bytes) -> None:
+def test_malformed_messages_are_refused(sandbox: Box, daemon: RunningDaemon, body: bytes) -> None:
     before = memory(daemon)
-    headers = {**box.headers, "content-type": STREAM}
+    headers = {**sandbox.headers, "content-type": STREAM}
     for path in ("/process.Process/Start", "/process.Process/StreamInput", "/filesystem.Filesystem/WatchDir"):
-        answered = box.http.post(path, content=body, headers=headers)
+        answered = sandbox.http.post(path, content=body, headers=headers)
         last = answered.json() if answered.status_code >= 400 else frames_in(answered.content)[-1]["error"]
         assert last["code"] in ("invalid_argument", "resource_exhausted"), (path, answered.status_code, last)
     assert memory(daemon) - before < 64 << 20
 
 
-def test_trailers_and_broken_chunks_end_the_request(box: Box) -> None:
+def test_trailers_and_broken_chunks_end_the_request(sandbox: Box) -> None:
     chunked = {"Transfer-Encoding": "chunked"}
     body = frame({"process": {"pid": 1}})
     trailers = b"%x\r\n%b\r\n0\r\nGrpc-Status: 0\r\nX-Access-Token: other\r\n\r\n" % (len(body), body)
-    with connected(box) as opened:
-        opened.sendall(head(box, "/process.Process/Connect", **chunked) + trailers)
+    with connected(sandbox) as opened:
+        opened.sendall(head(sandbox, "/process.Process/Connect", **chunked) + trailers)
         assert b"not_found" in answer(opened) + opened.recv(65536)
     for broken in (b"zz\r\n", b"5\r\nabc", b"ffffffffffffffffff\r\n"):
-        with connected(box) as opened:
-            opened.sendall(head(box, "/process.Process/StreamInput", **chunked) + broken)
+        with connected(sandbox) as opened:
+            opened.sendall(head(sandbox, "/process.Process/StreamInput", **chunked) + broken)
             opened.shutdown(socket.SHUT_WR)
             assert b" 200 " not in answer(opened).split(b"\r\n")[0] or b"error" in answer(opened)
 
 
-def test_endless_streams_cost_no_memory(box: Box, daemon: RunningDaemon) -> None:
+def test_endless_streams_cost_no_memory(sandbox: Box, daemon: RunningDaemon) -> None:
     before = memory(daemon)
     process = {"process": {"cmd": "/bin/sh", "args": ["-c", "yes; true"]}, "stdin": False}
     body = frame(process)
-    with connected(box) as silent:  # a client that reads nothing
-        silent.sendall(head(box, "/process.Process/Start", **{"Content-Length": str(len(body))}) + body)
+    with connected(sandbox) as silent:  # a client that reads nothing
+        silent.sendall(head(sandbox, "/process.Process/Start", **{"Content-Length": str(len(body))}) + body)
         sleeper = {"process": {"cmd": "/bin/sleep", "args": ["600"]}, "stdin": True, "tag": "sleeper"}
-        headers = {**box.headers, "content-type": STREAM}
-        with box.http.stream("POST", "/process.Process/Start", content=frame(sleeper), headers=headers) as started:
+        headers = {**sandbox.headers, "content-type": STREAM}
+        with sandbox.http.stream("POST", "/process.Process/Start", content=frame(sleeper), headers=headers) as started:
             next(started.iter_raw())
             piece = frame({"data": {"process": {}, "input": {"stdin": "eHh4" * 8192}}})
             sent = 0
-            with connected(box) as endless:  # a client that never ends
+            with connected(sandbox) as endless:  # a client that never ends
                 endless.settimeout(2)
-                endless.sendall(head(box, "/process.Process/StreamInput", **{"Transfer-Encoding": "chunked"}))
+                endless.sendall(head(sandbox, "/process.Process/StreamInput", **{"Transfer-Encoding": "chunked"}))
                 first = frame({"start": {"process": {"tag": "sleeper"}}})
                 endless.sendall(b"%x\r\n%b\r\n" % (len(first), first))
                 try:
@@ -205,8 +207,8 @@ def test_endless_streams_cost_no_memory(box: Box, daemon: RunningDaemon) -> None
                     pass
             assert sent < 64 << 20
             assert memory(daemon) - before < 96 << 20
-    for entry in box.call("/process.Process/List", {}).json()["processes"]:
-        box.call("/process.Process/SendSignal", {"process": {"pid": entry["pid"]}, "signal": "SIGNAL_SIGKILL"})
+    for entry in sandbox.call("/process.Process/List", {}).json()["processes"]:
+        sandbox.call("/process.Process/SendSignal", {"process": {"pid": entry["pid"]}, "signal": "SIGNAL_SIGKILL"})
 
 
 def test_a_gibibyte_both_ways_in_flat_memory(client: Client, daemon: RunningDaemon) -> None:
@@ -244,18 +246,18 @@ def test_a_hundred_commands_outlive_the_daemon(tmp_path: Path) -> None:
         daemon.apply(LARGE)
         variables = printed(daemon)
         with httpx.Client(base_url=variables["E2B_API_URL"], timeout=60) as http:
-            box = Client(http, variables["E2B_API_KEY"]).create(templateID="large")
-            headers, pids = {**box.headers, "content-type": STREAM}, []
+            sandbox = Client(http, variables["E2B_API_KEY"]).create(templateID="large")
+            headers, pids = {**sandbox.headers, "content-type": STREAM}, []
             for number in range(100):  # the first by the agent, and those with stdin by the engine
                 body = frame({"process": {"cmd": "/bin/sleep", "args": ["31415"]}, "stdin": number >= AGENTS})
                 with http.stream("POST", "/process.Process/Start", content=body, headers=headers) as started:
                     first = b"".join([next(started.iter_raw())])
                     pids.append(json.loads(first[5 : 5 + struct.unpack_from(">BI", first)[1]])["event"]["start"]["pid"])
-            assert len(box.call(_LIST, {}).json()["processes"]) == 100
+            assert len(sandbox.call(_LIST, {}).json()["processes"]) == 100
         daemon.kill()
         daemon.start_again()
         with httpx.Client(base_url=printed(daemon)["E2B_API_URL"], timeout=60) as http:
-            again = Box(http, box.shown)
+            again = Box(http, sandbox.shown)
             assert [process["pid"] for process in again.call(_LIST, {}).json()["processes"]] == pids[:AGENTS]
             for pid in pids[:AGENTS]:
                 signal = {"process": {"pid": pid}, "signal": "SIGNAL_SIGTERM"}
@@ -265,4 +267,6 @@ def test_a_hundred_commands_outlive_the_daemon(tmp_path: Path) -> None:
             joined = http.post("/process.Process/Connect", content=body, headers=headers)
             message = frames_in(joined.content)[-1]["error"]
             assert (message["code"], "paddock execs" in message["message"]) == ("not_found", True)
-        wait_for("they are adopted", lambda: daemon.paddock("execs", box.id).stdout.count("Running") == 100 - AGENTS)
+        wait_for(
+            "they are adopted", lambda: daemon.paddock("execs", sandbox.id).stdout.count("Running") == 100 - AGENTS
+        )

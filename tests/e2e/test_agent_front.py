@@ -149,13 +149,15 @@ def test_a_command_past_its_time_leaves_nothing(daemon: RunningDaemon) -> None:
 def test_signals_and_a_closed_connection_reach_a_command(daemon: RunningDaemon) -> None:
     before = calls(daemon)
     with Paddock(f"unix://{daemon.socket}") as paddock:
-        box = paddock.sandbox("with")
-        with box.start(["sh", "-c", "trap 'echo heard; exit 9' INT; echo ready; while :; do sleep 0.05; done"]) as run:
+        sandbox = paddock.sandbox("with")
+        with sandbox.start(
+            ["sh", "-c", "trap 'echo heard; exit 9' INT; echo ready; while :; do sleep 0.05; done"]
+        ) as run:
             assert next(run).data == b"ready\n"
             run.signal("INT")
             assert b"".join(output.data for output in run) == b"heard\n"
             assert run.exit_code == 9
-        with box.start(["sh", "-c", "echo $$; setsid sleep 5432 & exec sleep 5432"]) as run:
+        with sandbox.start(["sh", "-c", "echo $$; setsid sleep 5432 & exec sleep 5432"]) as run:
             assert next(run).data
         assert calls(daemon) == before + 2
         container = str(daemon.get("with")["status"]["instanceRef"]["name"])
@@ -164,12 +166,12 @@ def test_signals_and_a_closed_connection_reach_a_command(daemon: RunningDaemon) 
 
 def test_a_stopped_or_killed_agent_costs_no_command(daemon: RunningDaemon, http: httpx.Client) -> None:
     with Paddock(f"unix://{daemon.socket}") as paddock:
-        box = paddock.sandbox("with")
+        sandbox = paddock.sandbox("with")
         container = str(daemon.get("with")["status"]["instanceRef"]["name"])
         pid = docker("exec", container, "sh", "-c", AGENT).split()[0]
         docker("exec", container, "kill", "-STOP", pid)
         assert "does not answer" in daemon.paddock("why", "with").stdout
-        done = box.exec(["echo", "still"])
+        done = sandbox.exec(["echo", "still"])
         assert (done.exit_code, done.stdout) == (0, b"still\n")
         answer = http.post("/with/mcp/execute", json={"tool": "exec", "parameters": {"command": "true"}})
         assert (answer.status_code, "sandbox `with`" in answer.json()["message"]) == (503, True)
@@ -179,7 +181,7 @@ def test_a_stopped_or_killed_agent_costs_no_command(daemon: RunningDaemon, http:
         assert "AgentAnswers" in daemon.paddock("events").stdout
         # Dead, it takes the sandbox with it; the restart policy decides, and the next call finds the new run's agent.
         with pytest.raises(ClientError):
-            box.exec(["sh", "-c", f"kill -KILL {pid}; sleep 60"])
+            sandbox.exec(["sh", "-c", f"kill -KILL {pid}; sleep 60"])
         wait_for("it was restarted", lambda: daemon.get("with")["status"].get("restartCount") == 1, 60)
         wait_for("its agent answers", lambda: answers(http), 60)
 
@@ -230,7 +232,7 @@ DATA = st.sampled_from([b"", b"text\n", bytes(range(256)), b"x" * 300_000])
 
 def test_both_ways_answer_the_same(daemon: RunningDaemon) -> None:
     with Paddock(f"unix://{daemon.socket}") as paddock:
-        boxes = [paddock.sandbox(name) for name in ("with", "without")]
+        sandboxes = [paddock.sandbox(name) for name in ("with", "without")]
 
         class Both(RuleBasedStateMachine):
             """Commands and files of two sandboxes, one with an agent."""
@@ -242,26 +244,26 @@ def test_both_ways_answer_the_same(daemon: RunningDaemon) -> None:
                 env=st.sampled_from([{}, {"A": "b c\n"}, {"PATH": "/no"}]),
             )
             def execute(self, command: list[str], stdin: bytes, folder: str, env: dict[str, str]) -> None:
-                self.same(lambda box: outcome(box.exec(command, stdin=stdin, working_dir=folder, env=env)))
+                self.same(lambda sandbox: outcome(sandbox.exec(command, stdin=stdin, working_dir=folder, env=env)))
 
             @rule(name=NAMES, data=DATA)
             def write(self, name: str, data: bytes) -> None:
-                self.same(lambda box: untimed(box.files.write(f"/workspace/{name}", data)))
+                self.same(lambda sandbox: untimed(sandbox.files.write(f"/workspace/{name}", data)))
 
             @rule(name=NAMES)
             def read(self, name: str) -> None:
-                self.same(lambda box: box.files.read(f"/workspace/{name}"))
+                self.same(lambda sandbox: sandbox.files.read(f"/workspace/{name}"))
 
             @rule(name=NAMES)
             def list_(self, name: str) -> None:
-                self.same(lambda box: [untimed(entry) for entry in box.files.entries(f"/workspace/{name}")])
+                self.same(lambda sandbox: [untimed(entry) for entry in sandbox.files.entries(f"/workspace/{name}")])
 
             @rule(name=NAMES, recursive=st.booleans())
             def remove(self, name: str, recursive: bool) -> None:
-                self.same(lambda box: box.files.remove(f"/workspace/{name}", recursive=recursive))
+                self.same(lambda sandbox: sandbox.files.remove(f"/workspace/{name}", recursive=recursive))
 
             def same(self, do: Do) -> None:
-                first, second = (result(do, box) for box in boxes)
+                first, second = (result(do, sandbox) for sandbox in sandboxes)
                 assert first == second
 
         run_state_machine_as_test(
@@ -276,9 +278,9 @@ def test_both_ways_answer_the_same(daemon: RunningDaemon) -> None:
         )
 
 
-def result(do: Do, box: Sandbox) -> Any:
+def result(do: Do, sandbox: Sandbox) -> Any:
     try:
-        return do(box)
+        return do(sandbox)
     except ClientError as error:
         return re.sub(r"`with(out)?`", "`NAME`", str(error))
 

@@ -73,25 +73,26 @@ def test_agents_work_through_a_killed_daemon(tmp_path: Path, provider: int) -> N
         prepare(daemon, provider)
         daemon.paddock("workflow", "run", "feature", "--name", "r", "-p", "task=x", "--keep-sandbox", "Always")
 
-        def box() -> str:
+        def sandbox() -> str:
             return str(status(daemon, "r").get("sandboxRef", {}).get("name", ""))
 
         def begun() -> bool:
             return (
-                bool(box())
-                and daemon.paddock("exec", box(), "--", "test", "-e", "/workspace/runs", check=False).returncode == 0
+                bool(sandbox())
+                and daemon.paddock("exec", sandbox(), "--", "test", "-e", "/workspace/runs", check=False).returncode
+                == 0
             )
 
         wait_for("the first command of the second agent", begun, 120)
         daemon.kill()
         daemon = start_daemon(tmp_path / "state", **settings)
-        go = ("exec", box(), "--", "touch", "/workspace/go")
+        go = ("exec", sandbox(), "--", "touch", "/workspace/go")
         wait_for("its first observation", lambda: daemon.paddock(*go, check=False).returncode == 0, 60)
         wait_for("its end", lambda: status(daemon, "r").get("phase") in ("Succeeded", "Failed"), 120)
         document = status(daemon, "r")
         assert [stage["state"] for stage in document["stages"]] == ["Succeeded"] * 5, document
-        assert daemon.paddock("exec", box(), "--", "cat", "/workspace/runs").stdout == "run\n"
-        assert daemon.paddock("exec", box(), "--", "test", "-e", "/workspace/no", check=False).returncode == 1
+        assert daemon.paddock("exec", sandbox(), "--", "cat", "/workspace/runs").stdout == "run\n"
+        assert daemon.paddock("exec", sandbox(), "--", "test", "-e", "/workspace/no", check=False).returncode == 1
         turns = [entry for entry in seen(provider) if entry["model"] == "agent"]
         assert len(turns) == sum(map(len, SCRIPTS.values())), "no turn was lost or asked twice"
         assert {turn["path"] for turn in turns} == {"/v1/messages"}

@@ -34,8 +34,8 @@ def box_of(daemon: RunningDaemon) -> Iterator[Sandbox]:
         yield paddock.sandbox("busy")
 
 
-def found(box: Sandbox, id_: str) -> DetachedExec:
-    return next(detached_exec for detached_exec in box.execs() if detached_exec.id == id_)
+def found(sandbox: Sandbox, id_: str) -> DetachedExec:
+    return next(detached_exec for detached_exec in sandbox.execs() if detached_exec.id == id_)
 
 
 def processes(container: str) -> str:
@@ -54,12 +54,12 @@ def test_it_outlives_its_client_and_not_its_kill(tmp_path: Path) -> None:
         container = ready(daemon)
         script = "echo begun; sleep 31415 & sleep 31415"
         id_ = daemon.paddock("exec", "-d", "--timeout=0", "busy", "--", "sh", "-c", script).stdout.strip()
-        with box_of(daemon) as box:
-            wait_for("its words", lambda: box.exec_log(id_) == b"begun\n")
+        with box_of(daemon) as sandbox:
+            wait_for("its words", lambda: sandbox.exec_log(id_) == b"begun\n")
             assert "sleep 31415" in processes(container)
             assert f"{id_}   Running" in daemon.paddock("execs", "busy").stdout
             daemon.paddock("execs", "busy", "--kill", id_)
-            wait_for("it is killed", lambda: found(box, id_).state == "Killed")
+            wait_for("it is killed", lambda: found(sandbox, id_).state == "Killed")
             wait_for("all of it is gone", lambda: "sleep 31415" not in processes(container))
             assert daemon.paddock("logs", "busy", "--exec", id_).stdout == "begun\n"
 
@@ -69,33 +69,33 @@ def test_it_outlives_its_client_and_not_its_kill(tmp_path: Path) -> None:
 def test_it_outlives_its_daemon_and_is_found_again(tmp_path: Path, end: str) -> None:
     with running(tmp_path) as daemon:
         container = ready(daemon, idle_seconds=5)
-        with box_of(daemon) as box:
-            ends = box.detach(["sh", "-c", WRITES], timeout_seconds=0).id
-            killed = box.detach(["sleep", "31415"], timeout_seconds=0).id
-            late = box.detach(["sleep", "27182"], timeout_seconds=3).id
-            wait_for("its words", lambda: b"a line" in box.exec_log(ends))
-            attached = box.start(["sleep", "16180"], timeout_seconds=4)
+        with box_of(daemon) as sandbox:
+            ends = sandbox.detach(["sh", "-c", WRITES], timeout_seconds=0).id
+            killed = sandbox.detach(["sleep", "31415"], timeout_seconds=0).id
+            late = sandbox.detach(["sleep", "27182"], timeout_seconds=3).id
+            wait_for("its words", lambda: b"a line" in sandbox.exec_log(ends))
+            attached = sandbox.start(["sleep", "16180"], timeout_seconds=4)
             attached.wait_begun()
         getattr(daemon.works_at, end)()
         assert "sleep 31415" in processes(container)
         daemon.works_at.start_again()
-        with box_of(daemon) as box:
-            assert found(box, ends).state == found(box, killed).state == "Running"
-            assert box.exec_log(ends).startswith(b"a line\n")
-            assert b"the daemon was restarted" in box.exec_log(ends)
-            box.kill_exec(killed)
-            wait_for("it is killed", lambda: found(box, killed).state == "Killed")
+        with box_of(daemon) as sandbox:
+            assert found(sandbox, ends).state == found(sandbox, killed).state == "Running"
+            assert sandbox.exec_log(ends).startswith(b"a line\n")
+            assert b"the daemon was restarted" in sandbox.exec_log(ends)
+            sandbox.kill_exec(killed)
+            wait_for("it is killed", lambda: found(sandbox, killed).state == "Killed")
             wait_for("and its process is gone", lambda: "sleep 31415" not in processes(container))
-            wait_for("one whose time was over was killed", lambda: found(box, late).state == "TimedOut")
+            wait_for("one whose time was over was killed", lambda: found(sandbox, late).state == "TimedOut")
             assert "sleep 27182" not in processes(container)
             if end == "kill":  # a daemon that is stopped has ended it
                 (remaining,) = [
-                    detached_exec.id for detached_exec in box.execs() if detached_exec.command == ("sleep", "16180")
+                    detached_exec.id for detached_exec in sandbox.execs() if detached_exec.command == ("sleep", "16180")
                 ]
-                wait_for("the attached one ends in time", lambda: found(box, remaining).state == "TimedOut")
+                wait_for("the attached one ends in time", lambda: found(sandbox, remaining).state == "TimedOut")
             wait_for("and its process is gone", lambda: "sleep 16180" not in processes(container))
-            box.exec(["touch", "/tmp/stop"])
-            wait_for("its own end", lambda: found(box, ends).state != "Running")
-            assert (found(box, ends).state, found(box, ends).exit_code) == ("Exited", 5)
+            sandbox.exec(["touch", "/tmp/stop"])
+            wait_for("its own end", lambda: found(sandbox, ends).state != "Running")
+            assert (found(sandbox, ends).state, found(sandbox, ends).exit_code) == ("Exited", 5)
         # In use it was not reaped, and now it is.
         wait_for("it is idle", lambda: not docker("ps", "-q", "--filter", f"id={container}"))

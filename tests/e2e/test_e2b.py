@@ -110,65 +110,67 @@ def client(daemon: RunningDaemon) -> Iterator[Client]:
 
 
 @pytest.fixture(scope="module")
-def box(client: Client) -> Box:
+def sandbox(client: Client) -> Box:
     return client.create(metadata={"k": "a b"}, envVars={"FOO": "bar"})
 
 
-def test_a_sandbox_runs_commands_and_keeps_files(client: Client, box: Box, daemon: RunningDaemon) -> None:
-    assert box.run("echo $FOO; pwd") == (
+def test_a_sandbox_runs_commands_and_keeps_files(client: Client, sandbox: Box, daemon: RunningDaemon) -> None:
+    assert sandbox.run("echo $FOO; pwd") == (
         "bar\n/home/user\n",
         {"exitCode": 0, "exited": True, "status": "exit status 0"},
     )
-    assert box.run("exit 3")[1]["exitCode"] == 3
-    assert box.write("a/b.txt", b"hello").json() == [{"path": "/home/user/a/b.txt", "name": "b.txt", "type": "file"}]
-    assert box.read("a/b.txt").content == b"hello"
-    assert box.run("cat a/b.txt")[0] == "hello"
-    assert box.read("none").status_code == 404
-    listed = box.call("/filesystem.Filesystem/ListDir", {"path": ".", "depth": 2}).json()["entries"]
+    assert sandbox.run("exit 3")[1]["exitCode"] == 3
+    assert sandbox.write("a/b.txt", b"hello").json() == [
+        {"path": "/home/user/a/b.txt", "name": "b.txt", "type": "file"}
+    ]
+    assert sandbox.read("a/b.txt").content == b"hello"
+    assert sandbox.run("cat a/b.txt")[0] == "hello"
+    assert sandbox.read("none").status_code == 404
+    listed = sandbox.call("/filesystem.Filesystem/ListDir", {"path": ".", "depth": 2}).json()["entries"]
     assert {"/home/user/a", "/home/user/a/b.txt"} <= {entry["path"] for entry in listed}
-    spec = json.dumps(daemon.get(box.id))
+    spec = json.dumps(daemon.get(sandbox.id))
     assert "bar" not in spec  # variables are neither in the store nor in the container
-    assert "FOO" not in daemon.paddock("inspect", box.id).stdout
-    assert daemon.get(box.id)["metadata"]["annotations"]["paddock.e2b/metadata"] == '{"k":"a b"}'
-    assert daemon.condition(box.id, "Secured")["status"] == "True"
+    assert "FOO" not in daemon.paddock("inspect", sandbox.id).stdout
+    assert daemon.get(sandbox.id)["metadata"]["annotations"]["paddock.e2b/metadata"] == '{"k":"a b"}'
+    assert daemon.condition(sandbox.id, "Secured")["status"] == "True"
 
 
-def test_a_commands_time_ends_it(box: Box) -> None:
-    *_, last = box.start("sleep 31415", seconds=0.5)
+def test_a_commands_time_ends_it(sandbox: Box) -> None:
+    *_, last = sandbox.start("sleep 31415", seconds=0.5)
     assert last["error"]["code"] == "deadline_exceeded"
     wait_for(
-        "it is gone", lambda: "31415" not in box.run("cat /proc/*/cmdline | tr '\\0' ' '")[0].replace("cat", "", 1)
+        "it is gone", lambda: "31415" not in sandbox.run("cat /proc/*/cmdline | tr '\\0' ' '")[0].replace("cat", "", 1)
     )
 
 
-def test_leaving_does_not_end_a_command(box: Box) -> None:
+def test_leaving_does_not_end_a_command(sandbox: Box) -> None:
     body = frame({"process": {"cmd": "/bin/bash", "args": ["-c", "sleep 1; echo late"]}, "stdin": False})
-    headers = {**box.headers, "content-type": STREAM}
-    with box.http.stream("POST", "/process.Process/Start", content=body, headers=headers) as answer:
+    headers = {**sandbox.headers, "content-type": STREAM}
+    with sandbox.http.stream("POST", "/process.Process/Start", content=body, headers=headers) as answer:
         first = next(answer.iter_raw())
     pid = frames_in(first[:5] + first[5:] + frame({}, END))[0]["event"]["start"]["pid"]
-    assert pid in [process["pid"] for process in box.call("/process.Process/List", {}).json()["processes"]]
-    joined = box.http.post(
+    assert pid in [process["pid"] for process in sandbox.call("/process.Process/List", {}).json()["processes"]]
+    joined = sandbox.http.post(
         "/process.Process/Connect", content=frame({"process": {"pid": pid}}), headers=headers, timeout=30
     )
     assert base64.b64decode(frames_in(joined.content)[1]["event"]["data"]["stdout"]) == b"late\n"
-    response = box.call("/process.Process/SendSignal", {"process": {"pid": pid}, "signal": "SIGNAL_SIGKILL"})
+    response = sandbox.call("/process.Process/SendSignal", {"process": {"pid": pid}, "signal": "SIGNAL_SIGKILL"})
     assert (response.status_code, response.json()["code"]) == (404, "not_found")
 
 
-def test_signed_urls_need_no_header_and_no_other(client: Client, box: Box) -> None:
-    box.write("signed", b"x")
+def test_signed_urls_need_no_header_and_no_other(client: Client, sandbox: Box) -> None:
+    sandbox.write("signed", b"x")
 
     def url(operation: Operation, token: str, expires: str = "") -> dict[str, str]:
         signed = SignedUrl("signed", operation, "", "", expires)
         document = {"signature_expiration": expires} if expires else {}
         return {"path": "signed", "signature": signature(signed, token), **document}
 
-    token = box.shown["envdAccessToken"]
+    token = sandbox.shown["envdAccessToken"]
     soon = str(int(time.time()) + 60)
     assert client.http.get("/files", params=url("read", token, soon)).content == b"x"
     assert client.http.post("/files", params=url("write", token), files={"file": b"y"}).status_code == 200
-    assert box.read("signed").content == b"y"
+    assert sandbox.read("signed").content == b"y"
     for params in (url("write", token), url("read", token, "1"), url("read", "f" * 108), {"path": "signed"}):
         assert client.http.get("/files", params=params).status_code == 401
     signed = url("read", token, soon)
@@ -177,12 +179,12 @@ def test_signed_urls_need_no_header_and_no_other(client: Client, box: Box) -> No
     assert client.http.get("/files", params={"path": "signed"}, headers=foreign).status_code == 421
 
 
-def test_access_ends_at_the_namespace_and_with_the_key(daemon: RunningDaemon, client: Client, box: Box) -> None:
+def test_access_ends_at_the_namespace_and_with_the_key(daemon: RunningDaemon, client: Client, sandbox: Box) -> None:
     stranger = Client(client.http, key_of(daemon, "team-b"))
-    assert stranger.control("GET", f"/sandboxes/{box.id}").status_code == 404
-    assert stranger.control("DELETE", f"/sandboxes/{box.id}").status_code == 404
+    assert stranger.control("GET", f"/sandboxes/{sandbox.id}").status_code == 404
+    assert stranger.control("DELETE", f"/sandboxes/{sandbox.id}").status_code == 404
     created = stranger.create()
-    crossed = Box(client.http, {**box.shown, "envdAccessToken": created.shown["envdAccessToken"]})
+    crossed = Box(client.http, {**sandbox.shown, "envdAccessToken": created.shown["envdAccessToken"]})
     assert crossed.read("a").status_code == 401
     body = frame({"process": {"cmd": "/bin/bash", "args": ["-c", "sleep 60"]}, "stdin": False})
     headers = {**created.headers, "content-type": STREAM}
@@ -201,13 +203,13 @@ def test_access_ends_at_the_namespace_and_with_the_key(daemon: RunningDaemon, cl
     assert stranger.control("GET", "/v2/sandboxes").status_code == 401
 
 
-def test_sandboxes_are_listed_paused_and_killed(daemon: RunningDaemon, client: Client, box: Box) -> None:
+def test_sandboxes_are_listed_paused_and_killed(daemon: RunningDaemon, client: Client, sandbox: Box) -> None:
     created = client.create(metadata={"k": "other"}, timeout=60)
     filtered = client.control("GET", "/v2/sandboxes?metadata=k%3Da%252520b")
-    assert [entry["sandboxID"] for entry in filtered.json()] == [box.id]
+    assert [entry["sandboxID"] for entry in filtered.json()] == [sandbox.id]
     first = client.control("GET", "/v2/sandboxes?limit=1")
     second = client.control("GET", f"/v2/sandboxes?limit=1&nextToken={first.headers['x-next-token']}")
-    assert {entry["sandboxID"] for page in (first, second) for entry in page.json()} == {box.id, created.id}
+    assert {entry["sandboxID"] for page in (first, second) for entry in page.json()} == {sandbox.id, created.id}
     created.write("kept", b"1")
     assert client.control("POST", f"/sandboxes/{created.id}/pause", {}).status_code == 204
     assert client.control("POST", f"/sandboxes/{created.id}/pause", {}).status_code == 409
@@ -245,25 +247,25 @@ def test_a_time_out_may_pause(client: Client) -> None:
     client.control("DELETE", f"/sandboxes/{created.id}")
 
 
-def test_forks_and_snapshots_begin_with_the_files(client: Client, box: Box) -> None:
-    box.write("forked", b"1")
-    [fork] = client.control("POST", f"/sandboxes/{box.id}/fork", {"count": 1}).json()
+def test_forks_and_snapshots_begin_with_the_files(client: Client, sandbox: Box) -> None:
+    sandbox.write("forked", b"1")
+    [fork] = client.control("POST", f"/sandboxes/{sandbox.id}/fork", {"count": 1}).json()
     copy = Box(client.http, fork["sandbox"])
-    box.write("forked", b"2")
+    sandbox.write("forked", b"2")
     assert (copy.read("forked").content, copy.run("echo $FOO")[0]) == (b"1", "bar\n")
-    snapshot = client.control("POST", f"/sandboxes/{box.id}/snapshots", {}).json()["snapshotID"]
+    snapshot = client.control("POST", f"/sandboxes/{sandbox.id}/snapshots", {}).json()["snapshotID"]
     assert snapshot in [item["snapshotID"] for item in client.control("GET", "/snapshots").json()]
     again = client.create(templateID=snapshot)
     assert again.read("forked").content == b"2"
     assert client.control("DELETE", f"/templates/{snapshot}").status_code == 409
-    for sandbox in (copy, again):
-        assert client.control("DELETE", f"/sandboxes/{sandbox.id}").status_code == 204
+    for copied in (copy, again):
+        assert client.control("DELETE", f"/sandboxes/{copied.id}").status_code == 204
     wait_for("it is deleted", lambda: client.control("DELETE", f"/templates/{snapshot}").status_code == 204)
 
 
-def test_code_keeps_its_state(client: Client, box: Box) -> None:
+def test_code_keeps_its_state(client: Client, sandbox: Box) -> None:
     def execute(code: str) -> list[dict[str, Any]]:
-        headers = {"E2b-Sandbox-Id": box.id, "E2b-Traffic-Access-Token": box.shown["trafficAccessToken"]}
+        headers = {"E2b-Sandbox-Id": sandbox.id, "E2b-Traffic-Access-Token": sandbox.shown["trafficAccessToken"]}
         answer = client.http.post("/execute", json={"code": code}, headers=headers, timeout=60)
         return [json.loads(line) for line in answer.text.splitlines()]
 
@@ -275,20 +277,22 @@ def test_code_keeps_its_state(client: Client, box: Box) -> None:
     assert execute("1/0")[0]["name"] == "ZeroDivisionError"
 
 
-def test_a_watched_folder_tells_each_change(box: Box) -> None:
-    box.run("mkdir -p watched/deep")
+def test_a_watched_folder_tells_each_change(sandbox: Box) -> None:
+    sandbox.run("mkdir -p watched/deep")
     request = {"path": "watched", "recursive": True}
-    id_ = box.call("/filesystem.Filesystem/CreateWatcher", request).json()["watcherId"]
-    headers = {**box.headers, "content-type": STREAM, "connect-timeout-ms": "1500"}
-    with box.http.stream("POST", "/filesystem.Filesystem/WatchDir", content=frame(request), headers=headers) as answer:
+    id_ = sandbox.call("/filesystem.Filesystem/CreateWatcher", request).json()["watcherId"]
+    headers = {**sandbox.headers, "content-type": STREAM, "connect-timeout-ms": "1500"}
+    with sandbox.http.stream(
+        "POST", "/filesystem.Filesystem/WatchDir", content=frame(request), headers=headers
+    ) as answer:
         pieces = answer.iter_raw()
         first = next(pieces)
-        box.run("cd watched; echo > deep/a; mv deep/a b; rm b")
+        sandbox.run("cd watched; echo > deep/a; mv deep/a b; rm b")
         streamed = frames_in(first + b"".join(pieces))
     events: list[dict[str, str]] = []
 
     def is_complete() -> bool:
-        events.extend(box.call("/filesystem.Filesystem/GetWatcherEvents", {"watcherId": id_}).json()["events"])
+        events.extend(sandbox.call("/filesystem.Filesystem/GetWatcherEvents", {"watcherId": id_}).json()["events"])
         return {"name": "b", "type": "EVENT_TYPE_REMOVE"} in events
 
     wait_for("the events", is_complete)
@@ -296,14 +300,14 @@ def test_a_watched_folder_tells_each_change(box: Box) -> None:
     assert [(event["name"], event["type"].removeprefix("EVENT_TYPE_")) for event in events] == expected
     assert [message["filesystem"] for message in streamed if "filesystem" in message] == events
     assert streamed[-1]["error"]["code"] == "deadline_exceeded"
-    assert box.call("/filesystem.Filesystem/RemoveWatcher", {"watcherId": id_}).json() == {}
+    assert sandbox.call("/filesystem.Filesystem/RemoveWatcher", {"watcherId": id_}).json() == {}
 
 
-def test_a_programs_port_needs_the_access_token(client: Client, box: Box) -> None:
+def test_a_programs_port_needs_the_access_token(client: Client, sandbox: Box) -> None:
     serve = "python3 -m http.server 8123 --bind 127.0.0.1 --directory a >/dev/null 2>&1 & sleep 0.1"
-    box.run(f"setsid sh -c '{serve}'")
-    host = f"8123-{box.id}.{box.shown['domain']}"
-    document = {"Host": host, "X-Access-Token": box.shown["envdAccessToken"]}
+    sandbox.run(f"setsid sh -c '{serve}'")
+    host = f"8123-{sandbox.id}.{sandbox.shown['domain']}"
+    document = {"Host": host, "X-Access-Token": sandbox.shown["envdAccessToken"]}
 
     def page() -> httpx.Response:
         return client.http.get("/b.txt", headers=document)
@@ -311,11 +315,11 @@ def test_a_programs_port_needs_the_access_token(client: Client, box: Box) -> Non
     wait_for("the program answers", lambda: page().status_code == 200)
     assert page().text == "hello"
     assert client.http.get("/b.txt", headers={"Host": host}).status_code == 401
-    agent = {**document, "Host": f"8500-{box.id}.{box.shown['domain']}"}
+    agent = {**document, "Host": f"8500-{sandbox.id}.{sandbox.shown['domain']}"}
     assert client.http.get("/", headers=agent).status_code == 403
 
 
-def test_refusals_are_sentences(client: Client, box: Box) -> None:
+def test_refusals_are_sentences(client: Client, sandbox: Box) -> None:
     def refusal(**body: Any) -> tuple[int, str]:
         answer = client.control("POST", "/v2/sandboxes", {"templateID": "base", **body})
         return answer.status_code, answer.json()["message"]
@@ -326,38 +330,38 @@ def test_refusals_are_sentences(client: Client, box: Box) -> None:
         assert (status, name in message) == (400, True)
     assert "development" in refusal(network={"allowOut": ["pypi.org"]})[1]
     assert client.control("POST", "/v3/templates", {}).json()["code"] == 400
-    user = box.call(
+    user = sandbox.call(
         "/filesystem.Filesystem/Stat", {"path": "."}, Authorization="Basic " + base64.b64encode(b"root:").decode()
     )
     assert (user.status_code, user.json()["code"]) == (400, "invalid_argument")
-    large = box.http.post(
+    large = sandbox.http.post(
         "/process.Process/Start",
         content=struct.pack(">BI", 0, 1 << 30),
-        headers={**box.headers, "content-type": STREAM},
+        headers={**sandbox.headers, "content-type": STREAM},
     )
     assert b"in parts" in large.content
     assert client.http.get("/sandboxes").status_code == 401
 
 
-def test_use_is_in_the_audit_log(daemon: RunningDaemon, client: Client, box: Box) -> None:
-    box.run("true")
+def test_use_is_in_the_audit_log(daemon: RunningDaemon, client: Client, sandbox: Box) -> None:
+    sandbox.run("true")
     entries = json.loads(daemon.paddock("audit", "-o", "json").stdout)["items"]
-    run = next(entry for entry in reversed(entries) if (entry["verb"], entry["object"]["name"]) == ("exec", box.id))
+    run = next(entry for entry in reversed(entries) if (entry["verb"], entry["object"]["name"]) == ("exec", sandbox.id))
     assert run["actor"].startswith("token e2b-default-")
     assert run["detail"]["program"] == "/bin/bash"
 
 
-def test_a_command_is_joined_after_a_killed_daemon(daemon: RunningDaemon, client: Client, box: Box) -> None:
+def test_a_command_is_joined_after_a_killed_daemon(daemon: RunningDaemon, client: Client, sandbox: Box) -> None:
     line = "echo before; until [ -e go ]; do sleep 0.05; done; echo after; exit 7"
     body = frame({"process": {"cmd": "/bin/bash", "args": ["-c", line]}, "stdin": False, "tag": "lasting"})
-    headers = {**box.headers, "content-type": STREAM}
-    with box.http.stream("POST", "/process.Process/Start", content=body, headers=headers) as answer:
+    headers = {**sandbox.headers, "content-type": STREAM}
+    with sandbox.http.stream("POST", "/process.Process/Start", content=body, headers=headers) as answer:
         first = next(answer.iter_raw())
     pid = frames_in(first[: 5 + struct.unpack_from(">BI", first)[1]] + frame({}, END))[0]["event"]["start"]["pid"]
     daemon.kill()
     daemon.start_again()
     with httpx.Client(base_url=daemon.served()["e2b"], timeout=60) as http:
-        again = Box(http, box.shown)
+        again = Box(http, sandbox.shown)
         # Until its agent is reached, the list is unavailable: never empty.
         (listed,) = wait_for("it is listed", lambda: again.call("/process.Process/List", {}).json().get("processes"))
         assert (listed["pid"], listed["tag"], listed["config"]["args"]) == (pid, "lasting", ["-c", line])

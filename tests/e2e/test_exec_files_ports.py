@@ -75,28 +75,28 @@ def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningDaemon]:
 
 
 @pytest.fixture
-def box(daemon: RunningDaemon) -> Iterator[Sandbox]:
+def sandbox(daemon: RunningDaemon) -> Iterator[Sandbox]:
     with Paddock(f"unix://{daemon.socket}") as paddock:
         sandbox = paddock.sandbox("open")
         wait_for("its server listens", lambda: asked(sandbox))
         yield sandbox
 
 
-def asked(box: Sandbox) -> bool:
+def asked(sandbox: Sandbox) -> bool:
     """Tell if it answers; by then it has noticed the end of this connection."""
     with contextlib.suppress(Exception):
-        with box.connect(8500) as link:
+        with sandbox.connect(8500) as link:
             link.send(b"hello")
             assert link.receive() == b"hello"
-            with_it = connections(box)
-        wait_for("it is over", lambda: connections(box) < with_it)
+            with_it = connections(sandbox)
+        wait_for("it is over", lambda: connections(sandbox) < with_it)
         return True
     return False
 
 
-def connections(box: Sandbox) -> int:
+def connections(sandbox: Sandbox) -> int:
     """Connect to its port."""
-    return int(box.files.read("/tmp/count") or b"0")
+    return int(sandbox.files.read("/tmp/count") or b"0")
 
 
 def start(daemon: RunningDaemon, *words: str, **options: Any) -> "subprocess.Popen[bytes]":
@@ -153,7 +153,7 @@ def tree(top: Path) -> dict[str, Any]:
     return document
 
 
-def test_a_port_of_a_sandbox_without_network(daemon: RunningDaemon, box: Sandbox) -> None:
+def test_a_port_of_a_sandbox_without_network(daemon: RunningDaemon, sandbox: Sandbox) -> None:
     data = os.urandom(8 * MIB)
     with forwarded(daemon, "open") as port:
         with socket.create_connection(("127.0.0.1", port)) as link:
@@ -164,7 +164,7 @@ def test_a_port_of_a_sandbox_without_network(daemon: RunningDaemon, box: Sandbox
                 observed += piece
             sending.join()
         assert observed == data
-        wait_for("the connection is freed", lambda: connections(box) == 0)
+        wait_for("the connection is freed", lambda: connections(sandbox) == 0)
 
 
 @contextlib.contextmanager
@@ -179,7 +179,7 @@ def forwarded(daemon: RunningDaemon, name: str) -> Iterator[int]:
 
 
 @pytest.mark.parametrize("direction", ["in", "out"])
-def test_a_killed_copy_leaves_nothing(daemon: RunningDaemon, box: Sandbox, direction: str, tmp_path: Path) -> None:
+def test_a_killed_copy_leaves_nothing(daemon: RunningDaemon, sandbox: Sandbox, direction: str, tmp_path: Path) -> None:
     if direction == "in":
         process = start(daemon, "cp", "-", "open:/workspace/", stdin=subprocess.PIPE)
         assert process.stdin is not None
@@ -188,29 +188,29 @@ def test_a_killed_copy_leaves_nothing(daemon: RunningDaemon, box: Sandbox, direc
         process.stdin.write(head.tobuf() + bytes(2 * MIB))
         process.stdin.flush()
     else:
-        box.files.write("/workspace/much", bytes(40 * MIB))
+        sandbox.files.write("/workspace/much", bytes(40 * MIB))
         process = start(daemon, "cp", "open:/workspace/much", "-")
     wait_for("it is under way", lambda: workers(daemon))
     process.kill()
     process.communicate(timeout=30)
     wait_for("its worker is gone", lambda: not workers(daemon))
-    names = [entry.name for entry in box.files.entries("/workspace")]
+    names = [entry.name for entry in sandbox.files.entries("/workspace")]
     assert "half" not in names
     assert not [name for name in names if name.startswith(".paddock")]
 
 
-def test_a_killed_port_forward_leaves_nothing(daemon: RunningDaemon, box: Sandbox) -> None:
+def test_a_killed_port_forward_leaves_nothing(daemon: RunningDaemon, sandbox: Sandbox) -> None:
     with forwarded(daemon, "open") as port, contextlib.ExitStack() as stack:
         for message in (b"flood\n", b"sleep\n", b"hello\n"):
             stack.enter_context(socket.create_connection(("127.0.0.1", port))).sendall(message)
-        wait_for("all are there", lambda: connections(box) == 3)
+        wait_for("all are there", lambda: connections(sandbox) == 3)
     # Whoever sleeps in the box does not look at its connection: that one goes with the box.
-    wait_for("they are freed", lambda: connections(box) <= 1)
+    wait_for("they are freed", lambda: connections(sandbox) <= 1)
 
 
-def test_clients_that_stop_reading_are_freed(daemon: RunningDaemon, box: Sandbox) -> None:
-    before = connections(box)
-    box.files.write("/workspace/much", bytes(40 * MIB))
+def test_clients_that_stop_reading_are_freed(daemon: RunningDaemon, sandbox: Sandbox) -> None:
+    before = connections(sandbox)
+    sandbox.files.write("/workspace/much", bytes(40 * MIB))
     script = "while :; do echo 0123456789abcdef; done"
     with contextlib.ExitStack() as stack:
         for message in (
@@ -226,7 +226,7 @@ def test_clients_that_stop_reading_are_freed(daemon: RunningDaemon, box: Sandbox
         link.sendall(b"flood\n")
         assert link.recv(16)
         wait_for("the worker's end", lambda: not workers(daemon))
-        wait_for("the connection's end", lambda: connections(box) == before)
+        wait_for("the connection's end", lambda: connections(sandbox) == before)
         assert "0123456789abcdef" in processes(daemon, "open"), "a command waits for its reader"
     wait_for("the command's end with its client", lambda: "0123456789abcdef" not in processes(daemon, "open"))
 

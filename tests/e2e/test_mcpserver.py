@@ -113,12 +113,12 @@ def test_calls_of_both_eras_reach_a_confined_server(daemon: RunningDaemon, talk:
     assert talk.text("scripted", "env", "COLOUR") == "grün"
     facts = json.loads(talk.text("scripted", "facts"))
     remaining = [sandbox for sandbox in sandboxes(daemon, "scripted") if "deletionTimestamp" not in sandbox["metadata"]]
-    [box] = remaining  # one for the caller, whatever the number of requests
-    own_number = int(box["status"]["user"].partition(":")[0])
+    [sandbox] = remaining  # one for the caller, whatever the number of requests
+    own_number = int(sandbox["status"]["user"].partition(":")[0])
     confined = {"interfaces": ["lo"], "capabilities": "0" * 16, "uid": own_number, "root": False, "tmp": 100 << 20}
     assert facts == {**confined, "folder": "/home/ann/a b"}
-    assert "userShared" not in box["status"]
-    container = box["status"]["instanceRef"]["containerID"]
+    assert "userShared" not in sandbox["status"]
+    container = sandbox["status"]["instanceRef"]["containerID"]
     limits = json.loads(docker("inspect", container))[0]["HostConfig"]
     assert (limits["Memory"], limits["NanoCpus"], limits["PidsLimit"]) == (512 << 20, 500_000_000, 50)
     assert "echo" not in docker("logs", container)
@@ -321,9 +321,9 @@ def test_warm_sessions_are_claimed(daemon: RunningDaemon, talk: Talker) -> None:
     wait_for("the pool is full", lambda: pool().get("readyReplicas") == 1, 60)
     waiting = set(containers(daemon))
     assert talk.text("warm", "echo", "hi") == "hi"
-    [box] = sandboxes(daemon, "warm")
-    assert box["status"]["instanceRef"]["containerID"][:12] in waiting
-    limits = json.loads(docker("inspect", box["status"]["instanceRef"]["containerID"]))[0]["HostConfig"]
+    [sandbox] = sandboxes(daemon, "warm")
+    assert sandbox["status"]["instanceRef"]["containerID"][:12] in waiting
+    limits = json.loads(docker("inspect", sandbox["status"]["instanceRef"]["containerID"]))[0]["HostConfig"]
     assert (limits["Memory"], limits["NetworkMode"], limits["ReadonlyRootfs"]) == (64 << 20, "none", True)
     daemon.paddock("delete", "mcpserver", "warm")
     wait_for("all of it is gone", lambda: not pool() and not sandboxes(daemon, "warm"), 60)

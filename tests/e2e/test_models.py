@@ -299,10 +299,10 @@ def test_a_model_server_sleeps_and_wakes(world: World) -> None:
     [(status, body)] = world.ask("user", "smol", how="stream")
     assert (status, '"model": "tiny"' in body) == (200, True)
     wait_for("it is idle", lambda: world.ready("modelserver", "smol") == "Idle", 120)
-    box = world.get("sandbox", "model-smol")
-    assert box["metadata"]["ownerReferences"][0]["kind"] == "ModelServer"
+    sandbox = world.get("sandbox", "model-smol")
+    assert sandbox["metadata"]["ownerReferences"][0]["kind"] == "ModelServer"
     assert (
-        docker("inspect", "-f", "{{.HostConfig.NetworkMode}}", box["status"]["instanceRef"]["containerID"]).strip()
+        docker("inspect", "-f", "{{.HostConfig.NetworkMode}}", sandbox["status"]["instanceRef"]["containerID"]).strip()
         == "none"
     )
     [(status, body)] = world.ask("user", "smol", how="stream")

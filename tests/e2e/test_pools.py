@@ -51,8 +51,8 @@ def test_a_pool_serves_a_claim_and_is_refilled(tmp_path: Path) -> None:
         daemon.paddock("wait", "--for=condition=Ready", "--timeout=60s", "sandboxpool/p")
         daemon.apply(CLAIM)
         daemon.paddock("wait", "--for=condition=Ready", "--timeout=60s", "sandbox/a")
-        box = read(daemon, "sandbox/a")["status"]
-        assert (box["launchType"], box["resources"]["limits"]["memory"]) == ("Warm", "128Mi")
+        sandbox = read(daemon, "sandbox/a")["status"]
+        assert (sandbox["launchType"], sandbox["resources"]["limits"]["memory"]) == ("Warm", "128Mi")
         assert daemon.paddock("exec", "sandbox/a", "--", "sh", "-c", "echo $HOSTNAME $(hostname)").stdout.startswith(
             "p-"
         )
@@ -70,10 +70,10 @@ def test_a_claimed_sandbox_has_its_whole_lifetime(tmp_path: Path) -> None:
         wait_for("its member is some seconds old", lambda: time.monotonic() > filled_at + 2)
         daemon.apply(CLAIM.replace("lifecycle: {", f"lifecycle: {{activeDeadlineSeconds: {LIFETIME_SECONDS}, "))
         daemon.paddock("wait", "--for=condition=Ready", "--timeout=60s", "sandbox/a")
-        box = read(daemon, "sandbox/a")
-        assert box["status"]["launchType"] == "Warm"
-        created = datetime.fromisoformat(box["metadata"]["creationTimestamp"])
-        assert datetime.fromisoformat(box["status"]["startTime"]) >= created
+        sandbox = read(daemon, "sandbox/a")
+        assert sandbox["status"]["launchType"] == "Warm"
+        created = datetime.fromisoformat(sandbox["metadata"]["creationTimestamp"])
+        assert datetime.fromisoformat(sandbox["status"]["startTime"]) >= created
         daemon.works_at.stop()
         daemon.works_at.start_again()
         daemon.paddock("wait", "--for=condition=Finished", "--timeout=60s", "sandbox/a")

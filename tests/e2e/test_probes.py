@@ -25,7 +25,7 @@ spec:
 SERVER = """["sh", "-c", "while ! test -e go; do sleep 0.1; done; exec python3 -m http.server 8500 --bind 127.0.0.1"]"""
 
 
-def box(name: str, probes: str, *, command: str = '["sleep", "1000000"]', deadline: int = 60) -> str:
+def sandbox(name: str, probes: str, *, command: str = '["sleep", "1000000"]', deadline: int = 60) -> str:
     return BOX % {"name": name, "probes": probes, "command": command, "deadline": deadline}
 
 
@@ -52,7 +52,7 @@ def not_ready(daemon: RunningDaemon, name: str, words: str) -> None:
 def test_servers_are_ready_once_their_ports_answer(daemon: RunningDaemon) -> None:
     document = {"tcp": "tcpSocket: {port: 8500}", "http": "httpGet: {port: 8500}"}
     probes = {name: f"readiness: {{{action}, periodSeconds: 1}}" for name, action in document.items()}
-    daemon.apply("---".join(box(name, probe, command=SERVER) for name, probe in probes.items()))
+    daemon.apply("---".join(sandbox(name, probe, command=SERVER) for name, probe in probes.items()))
     for name in probes:
         not_ready(daemon, name, "port 8500: connection refused")
         daemon.paddock("exec", name, "--", "touch", "go")
@@ -61,7 +61,7 @@ def test_servers_are_ready_once_their_ports_answer(daemon: RunningDaemon) -> Non
 
 def test_ready_is_remembered_by_the_next_daemon_and_a_changed_probe_recreates_nothing(tmp_path: Path) -> None:
     with running(tmp_path) as daemon:
-        daemon.apply(box("web", "readiness: {exec: {command: [test, -e, go]}, periodSeconds: 1}"))
+        daemon.apply(sandbox("web", "readiness: {exec: {command: [test, -e, go]}, periodSeconds: 1}"))
         not_ready(daemon, "web", "exit code 1")
         daemon.paddock("exec", "web", "--", "touch", "go")
         ready(daemon, "web")
@@ -70,7 +70,7 @@ def test_ready_is_remembered_by_the_next_daemon_and_a_changed_probe_recreates_no
         daemon.works_at.kill()
         daemon.works_at.start_again()
         ready(daemon, "web")
-        daemon.apply(box("web", "liveness: {exec: {command: ['true']}, periodSeconds: 1}"))
+        daemon.apply(sandbox("web", "liveness: {exec: {command: ['true']}, periodSeconds: 1}"))
         wait_for("the change is seen", lambda: status(daemon, "web")["observedGeneration"] == 2)
         after = status(daemon, "web")
         assert after["instanceRef"] == before["instanceRef"]
@@ -82,7 +82,7 @@ def test_a_failing_liveness_probe_restarts_the_sandbox(daemon: RunningDaemon) ->
     liveness = (
         "liveness: {exec: {command: [sh, -c, 'echo sick; test ! -e sick']}, periodSeconds: 1, failureThreshold: 2}"
     )
-    daemon.apply(box("sick", liveness))
+    daemon.apply(sandbox("sick", liveness))
     ready(daemon, "sick")
     before = status(daemon, "sick")["instanceRef"]
     daemon.paddock("exec", "sick", "--", "touch", "sick")
@@ -95,7 +95,7 @@ def test_a_failing_liveness_probe_restarts_the_sandbox(daemon: RunningDaemon) ->
 
 
 def test_a_missed_startup_deadline_stops_and_backs_off(daemon: RunningDaemon) -> None:
-    daemon.apply(box("late", "readiness: {tcpSocket: {port: 1}, periodSeconds: 1}", deadline=1))
+    daemon.apply(sandbox("late", "readiness: {tcpSocket: {port: 1}, periodSeconds: 1}", deadline=1))
     wait_for("it backs off", lambda: daemon.condition("late", "Degraded").get("reason") == "CrashLoopBackOff")
     assert status(daemon, "late")["lastTermination"]["reason"] == "StartFailed"
     name = status(daemon, "late")["instanceRef"]["name"]

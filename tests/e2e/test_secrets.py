@@ -36,7 +36,7 @@ def daemon(tmp_path: Path) -> Iterator[RunningDaemon]:
         yield created
 
 
-def box(daemon: RunningDaemon) -> str:
+def sandbox(daemon: RunningDaemon) -> str:
     return docker("ps", "-q", "--filter", f"label=paddock.instance={daemon.instance_id()}")
 
 
@@ -73,7 +73,7 @@ def test_a_secret_is_in_the_sandbox_and_nowhere_else(daemon: RunningDaemon) -> N
     # After a restart it is there before Ready, as it is then.
     token = Path(daemon.environment["PADDOCK_SECRETS_DIR"]) / "default" / "token"
     token.write_text(CANARY[::-1])
-    docker("kill", box(daemon))
+    docker("kill", sandbox(daemon))
     wait_for("it is started anew", lambda: daemon.get("keeper")["status"]["restartCount"] == 1)
     ready(daemon)
     assert read(daemon, "cat", "/run/secrets/token") == CANARY[::-1]
@@ -85,14 +85,14 @@ def test_a_secret_is_in_the_sandbox_and_nowhere_else(daemon: RunningDaemon) -> N
     token.unlink()
     daemon.paddock("set", "run-state", "sandbox/keeper", "Running")
     wait_for("it is told", lambda: daemon.condition("keeper", "Ready").get("reason") == "SecretMissing")
-    assert box(daemon) == ""
+    assert sandbox(daemon) == ""
     output = daemon.paddock("exec", "--secret", "TOKEN=token", "keeper", "--", "true", check=False)
     assert output.returncode != 0
 
 
 def found_in(daemon: RunningDaemon) -> list[str]:
     """Return every place that shows the secret, plain or encoded."""
-    container = box(daemon)
+    container = sandbox(daemon)
     message: dict[str, bytes] = {
         "docker inspect": docker("inspect", container).encode(),
         "docker logs": docker("logs", container).encode(),

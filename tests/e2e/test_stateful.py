@@ -130,16 +130,16 @@ class Life(RuleBasedStateMachine):
         boxes = self.boxes()
         if not boxes:
             return
-        box = boxes[pick % len(boxes)]
+        sandbox = boxes[pick % len(boxes)]
         if what in ("kill", "stop"):
-            name = box["Config"]["Labels"][NAME]
+            name = sandbox["Config"]["Labels"][NAME]
             if self.kills[name] == MOST_KILLS:
                 return
             self.kills[name] += 1
-        self._do(what, box)
+        self._do(what, sandbox)
 
-    def _do(self, what: str, box: dict[str, Any]) -> None:
-        engine, id_ = self.engine, box["Id"]
+    def _do(self, what: str, sandbox: dict[str, Any]) -> None:
+        engine, id_ = self.engine, sandbox["Id"]
         commands = {
             "kill": ("kill", id_),
             "stop": ("stop", "-t", "0", id_),
@@ -150,16 +150,16 @@ class Life(RuleBasedStateMachine):
         }
         if what != "rename":
             engine.docker(*commands[what], check=False)
-        elif self._remembered(box):
+        elif self._remembered(sandbox):
             engine.docker("rename", id_, f"moved-{id_[:6]}", check=False)
 
-    def _remembered(self, box: dict[str, Any]) -> bool:
+    def _remembered(self, sandbox: dict[str, Any]) -> bool:
         """Tell if the store has this container; a new one is only known by its name."""
         if self.daemon is None:
             return False
         with suppress(ClientError):
-            sandboxes = self.client.get("sandboxes", box["Config"]["Labels"][NAME])
-            return bool(sandboxes.get("status", {}).get("instanceRef", {}).get("containerID") == box["Id"])
+            sandboxes = self.client.get("sandboxes", sandbox["Config"]["Labels"][NAME])
+            return bool(sandboxes.get("status", {}).get("instanceRef", {}).get("containerID") == sandbox["Id"])
         return False
 
     @rule()
@@ -193,8 +193,8 @@ class Life(RuleBasedStateMachine):
         names = [f"{name} is not to be there" for name in objects.keys() - self.asked.keys()]
         boxes = {sandbox["Config"]["Labels"][UID]: sandbox for sandbox in self.boxes()}
         for name, wish in self.asked.items():
-            box = boxes.pop(objects[name]["metadata"]["uid"], None)
-            names += [f"{name}: {difference}" for difference in _differences(objects[name], box, wish)]
+            sandbox = boxes.pop(objects[name]["metadata"]["uid"], None)
+            names += [f"{name}: {difference}" for difference in _differences(objects[name], sandbox, wish)]
         return names + [f"container {sandbox['Name']} is nobody's" for sandbox in boxes.values()]
 
     def boxes(self) -> list[dict[str, Any]]:
@@ -216,13 +216,13 @@ class Life(RuleBasedStateMachine):
             assert self.engine.docker("inspect", "-f", "{{.State.Status}}", self.foreign) == "created"
 
 
-def _differences(obj: dict[str, Any], box: dict[str, Any] | None, wish: dict[str, str]) -> list[str]:
+def _differences(obj: dict[str, Any], sandbox: dict[str, Any] | None, wish: dict[str, str]) -> list[str]:
     """Return the differences between a spec and its container that no condition reports."""
     generation, status = obj["metadata"]["generation"], obj.get("status", {})
     names = [] if status.get("observedGeneration") == generation else ["its spec was not looked at"]
-    if box is None:
+    if sandbox is None:
         return names if wish["runState"] == "Suspended" else [*names, "it has no container"]
-    state, host = box["State"]["Status"], box["HostConfig"]
+    state, host = sandbox["State"]["Status"], sandbox["HostConfig"]
     ready = next(
         (condition["status"] for condition in status.get("conditions", ()) if condition["type"] == "Ready"), ""
     )
@@ -232,9 +232,9 @@ def _differences(obj: dict[str, Any], box: dict[str, Any] | None, wish: dict[str
         "memory": (host["Memory"], (MEMORY[wish["memory"]],)),
         "swap": (host["MemorySwap"], (MEMORY[wish["memory"]],)),
         "pids": (host["PidsLimit"], (16,)),
-        "networks": (sorted(box["NetworkSettings"]["Networks"]), ([],)),
-        "name": (box["Name"], (f"/{status.get('instanceRef', {}).get('name')}",)),
-        "mode": (f"MODE={wish['mode']}" in box["Config"]["Env"], (True,)),
+        "networks": (sorted(sandbox["NetworkSettings"]["Networks"]), ([],)),
+        "name": (sandbox["Name"], (f"/{status.get('instanceRef', {}).get('name')}",)),
+        "mode": (f"MODE={wish['mode']}" in sandbox["Config"]["Env"], (True,)),
     }
     stopped = wish["runState"] == "Suspended"  # what a stopped one is made of is looked at when it starts
     looked_at = ("state", "ready") if stopped else facts

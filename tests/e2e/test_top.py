@@ -35,8 +35,8 @@ def test_top_shows_the_load_and_a_limit_that_is_near_becomes_an_event(tmp_path: 
         assert 1 < usage["cpuPercent"] < 12, "a tenth of a processor is what it may have"
         assert HELD <= usage["memoryUsageBytes"] <= usage["memoryLimitBytes"] == 32 * MIB
         assert (usage["networkReceiveBytes"], usage["networkTransmitBytes"]) == (None, None), "it has none"
-        box = daemon.get("busy")["status"]["instanceRef"]["name"]
-        assert usage["processes"] == len(docker("top", box, "-eo", "pid").splitlines()) - 1
+        sandbox = daemon.get("busy")["status"]["instanceRef"]["name"]
+        assert usage["processes"] == len(docker("top", sandbox, "-eo", "pid").splitlines()) - 1
         assert usage["uptimeSeconds"] > 0
         line = daemon.paddock("top", "--no-headers").stdout.split()
         limit_at = line.index("32Mi")  # a fleet has a column more, for the host

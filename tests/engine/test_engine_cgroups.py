@@ -352,13 +352,13 @@ def test_folders_are_held_and_let_go(v1: Host) -> None:
 def test_at_most_half_of_few_descriptors_are_held(v1: Host) -> None:
     """The first containers' are, those of the others are opened for each reading; all are read alike."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    boxes = [box(started_at=float(number)) for number in range(20)]  # as many runs of it
+    sandboxes = [box(started_at=float(number)) for number in range(20)]  # as many runs of it
     before = open_handles()
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(256, before + 128), hard))
     try:
         reader = CgroupUsage(v1.cgroups)
         for _ in range(2):
-            observed = [reader.read(boxes)[ID]]
+            observed = [reader.read(sandboxes)[ID]]
             handles = open_handles() - before
             assert 52 <= handles <= max(256, before + 128) / 2
         assert [shown(entry) for entry in observed] == [EXPECTED]

@@ -80,13 +80,13 @@ def test_btrfs_enforces_the_disk_limit() -> None:
         hand = DockerHand(private.base_url)
         with docker_world(private.base_url, hand=hand) as world:
             world.until(lambda: world.engine.observe().facts.disk == disk_ability)
-            box = world.running(world.new_uid(), read_only_root=False, user="0:0", storage_bytes=32 * MIB)
-            assert box.storage_bytes > 32 * MIB  # its image counts, too
-            assert write(world.streams, box.id, 16) == b"0"
-            assert write(world.streams, box.id, 64) != b"0"
+            sandbox = world.running(world.new_uid(), read_only_root=False, user="0:0", storage_bytes=32 * MIB)
+            assert sandbox.storage_bytes > 32 * MIB  # its image counts, too
+            assert write(world.streams, sandbox.id, 16) == b"0"
+            assert write(world.streams, sandbox.id, 64) != b"0"
 
 
-def write(streams: Streams, box: str, mib: int) -> bytes:
+def write(streams: Streams, sandbox: str, mib: int) -> bytes:
     """Write so much to the sandbox's root file system; return the exit code."""
     command = ["sh", "-c", f"dd if=/dev/zero of=/file bs=1048576 count={mib} && sync"]
-    return read_all(streams.exec(box, command))[2]
+    return read_all(streams.exec(sandbox, command))[2]

@@ -61,8 +61,8 @@ def hand(world: World) -> DockerHand:
     return world.hand
 
 
-def output(world: World, box: Container, script: str) -> str:
-    return read_all(world.streams.exec(box.id, ["sh", "-c", script]))[0].decode().strip()
+def output(world: World, sandbox: Container, script: str) -> str:
+    return read_all(world.streams.exec(sandbox.id, ["sh", "-c", script]))[0].decode().strip()
 
 
 def holds(condition: Callable[[], object], seconds: float = 15.0) -> None:
@@ -77,7 +77,7 @@ def holds(condition: Callable[[], object], seconds: float = 15.0) -> None:
 
 
 def test_engine_and_kernel_apply_the_config(world: World, uid: str) -> None:
-    box = world.running(
+    sandbox = world.running(
         uid,
         user="10001:10002",
         env=(("GREETING", "hello there"),),
@@ -85,7 +85,7 @@ def test_engine_and_kernel_apply_the_config(world: World, uid: str) -> None:
         working_dir="/work",
         limits=replace(SMALL, cpu_shares=512),
     )
-    inspect = hand(world).inspect(box.id)
+    inspect = hand(world).inspect(sandbox.id)
     host: dict[str, Any] = inspect["HostConfig"]
     assert host["Init"] is True
     assert host["Privileged"] is False
@@ -106,43 +106,43 @@ def test_engine_and_kernel_apply_the_config(world: World, uid: str) -> None:
     assert inspect["Config"]["Hostname"] == "box"
     assert inspect["Config"]["Cmd"] is None or inspect["Config"]["Cmd"] == []
 
-    status = dict(line.split(":\t", 1) for line in output(world, box, "cat /proc/self/status").splitlines())
+    status = dict(line.split(":\t", 1) for line in output(world, sandbox, "cat /proc/self/status").splitlines())
     assert status["CapBnd"] == status["CapEff"] == "0" * 16
     assert status["NoNewPrivs"] == "1"
     assert status["Seccomp"] == "2"
     assert status["Uid"].split()[0] == "10001"
     assert status["Gid"].split()[0] == "10002"
-    assert output(world, box, "echo $GREETING; pwd") == "hello there\n/work"
-    assert output(world, box, "ulimit -c; ulimit -n") == "0\n16384"
-    assert output(world, box, "touch /etc/x 2>/dev/null || echo read-only") == "read-only"
-    mounts = output(world, box, "grep -E ' (/tmp|/work) ' /proc/mounts").splitlines()
+    assert output(world, sandbox, "echo $GREETING; pwd") == "hello there\n/work"
+    assert output(world, sandbox, "ulimit -c; ulimit -n") == "0\n16384"
+    assert output(world, sandbox, "touch /etc/x 2>/dev/null || echo read-only") == "read-only"
+    mounts = output(world, sandbox, "grep -E ' (/tmp|/work) ' /proc/mounts").splitlines()
     assert all("nosuid,nodev" in mount and "uid=10001,gid=10002" in mount for mount in mounts)
     assert ["noexec" in mount for mount in sorted(mounts)] == [True, False]
-    assert output(world, box, "touch /tmp/x /work/x && echo writable") == "writable"
-    assert "nameserver 127.0.0.1" in output(world, box, "cat /etc/resolv.conf")
+    assert output(world, sandbox, "touch /tmp/x /work/x && echo writable") == "writable"
+    assert "nameserver 127.0.0.1" in output(world, sandbox, "cat /etc/resolv.conf")
 
 
 def test_kernel_files_of_the_host_are_masked(world: World, uid: str) -> None:
-    box = world.running(uid)
+    sandbox = world.running(uid)
     for path in ("/proc/cmdline", "/proc/config.gz", "/sys/kernel/notes", "/proc/kcore", "/proc/keys"):
-        assert output(world, box, f"cat {path} 2>/dev/null | wc -c") == "0", path
-    masked = hand(world).inspect(box.id)["HostConfig"]["MaskedPaths"]
+        assert output(world, sandbox, f"cat {path} 2>/dev/null | wc -c") == "0", path
+    masked = hand(world).inspect(sandbox.id)["HostConfig"]["MaskedPaths"]
     process = subprocess.run(["docker", "create", "paddock/test-tiny:1"], check=True, capture_output=True, text=True)
     try:
         plain = hand(world).inspect(process.stdout.strip())["HostConfig"]["MaskedPaths"]
         assert set(plain) <= set(masked), "what the engine masks by itself"
     finally:
         subprocess.run(["docker", "rm", process.stdout.strip()], check=True, capture_output=True)
-    config = replace(world.create(uid).config, name=box.name)
+    config = replace(world.create(uid).config, name=sandbox.name)
     container = world.only(uid)
     assert container.inside is not None
     assert differing(fact for fact in facts(config, container.inside)) == ""
 
 
 def test_a_command_leaves_nothing_of_the_images_own(world: World, uid: str) -> None:
-    box = world.running(uid, command=("sh", "-c", "echo $0 $1; sleep 1000"))
-    assert hand(world).inspect(box.id)["Config"]["Entrypoint"][:2] == ["sh", "-c"]
-    assert hand(world).inspect(box.id)["Path"] == "sh"
+    sandbox = world.running(uid, command=("sh", "-c", "echo $0 $1; sleep 1000"))
+    assert hand(world).inspect(sandbox.id)["Config"]["Entrypoint"][:2] == ["sh", "-c"]
+    assert hand(world).inspect(sandbox.id)["Path"] == "sh"
 
 
 def test_args_follow_the_images_entrypoint(world: World, uid: str) -> None:
@@ -150,17 +150,17 @@ def test_args_follow_the_images_entrypoint(world: World, uid: str) -> None:
     recipe = b'FROM paddock/test-tiny:1\nENTRYPOINT ["sh", "-c", "exit $(($1 + $2))", "entry"]\nCMD ["1", "1"]\n'
     subprocess.run(["docker", "build", "-q", "-t", image, "-"], input=recipe, check=True, capture_output=True)
     try:
-        box = world.running(uid, image=image, command=None, args=("40", "2"))
+        sandbox = world.running(uid, image=image, command=None, args=("40", "2"))
         world.until(lambda: world.state(uid) == "exited")
         assert world.only(uid).exit_code == 42
-        world.engine.act(RemoveContainer(uid, box.name, box.id, "a test"))
+        world.engine.act(RemoveContainer(uid, sandbox.name, sandbox.id, "a test"))
     finally:
         remove_image(image)
 
 
 def test_a_start_that_fails_says_why(world: World, uid: str) -> None:
-    box = world.made(uid, user="nobody-there")
-    outcome = world.engine.act(StartContainer(uid, box.name, "a test", box.id))
+    sandbox = world.made(uid, user="nobody-there")
+    outcome = world.engine.act(StartContainer(uid, sandbox.name, "a test", sandbox.id))
     assert isinstance(outcome, Transient)
     assert outcome.reason == "StartFailed"
     assert "nobody-there" in outcome.message
@@ -308,8 +308,8 @@ def test_bad_workdir_or_entrypoint_of_an_image_is_refused(
         assert isinstance(outcome, Terminal)
         assert (outcome.reason, words in outcome.message) == ("ImageRefused", True), outcome.message
         assert world.engine.observe().containers == {}
-        box = world.running(uid, image=image, command=("sleep", "1000"), **own)
-        world.engine.act(RemoveContainer(uid, box.name, box.id, "a test"))
+        sandbox = world.running(uid, image=image, command=("sleep", "1000"), **own)
+        world.engine.act(RemoveContainer(uid, sandbox.name, sandbox.id, "a test"))
     finally:
         remove_image(image)
 
@@ -325,11 +325,11 @@ def test_image_labels_and_loader_variables_are_neutralised(world: World, uid: st
         outcome = world.engine.act(world.create(uid, image=image))
         assert isinstance(outcome, Transient)
         assert (outcome.reason, f"sets {name}," in outcome.message) == ("ImageRefused", True)
-        box = world.running(uid, image=image, env=((name, ""),))
-        labels = hand(world).inspect(box.id)["Config"]["Labels"]
+        sandbox = world.running(uid, image=image, env=((name, ""),))
+        labels = hand(world).inspect(sandbox.id)["Config"]["Labels"]
         assert (labels["paddock.uid"], labels["paddock.role"], labels["paddock.more"]) == (uid, "sandbox", "")
-        assert output(world, box, f"echo =${name}=") == "=="
-        world.engine.act(RemoveContainer(uid, box.name, box.id, "a test"))
+        assert output(world, sandbox, f"echo =${name}=") == "=="
+        world.engine.act(RemoveContainer(uid, sandbox.name, sandbox.id, "a test"))
     finally:
         remove_image(image)
 
@@ -338,12 +338,12 @@ def test_image_labels_and_loader_variables_are_neutralised(world: World, uid: st
 
 
 def test_a_settled_observation_is_one_list_call(world: World, meter: CountingMeter) -> None:
-    boxes = [world.running(world.new_uid()) for _ in range(4)]
+    sandboxes = [world.running(world.new_uid()) for _ in range(4)]
     world.engine.observe_now(full=True)
     before = meter.own_calls()
     now = world.engine.observe_now()
     assert meter.own_calls_since(before) == {"containers.list": 1, "networks.list": 1}
-    assert set(now.containers) == {sandbox.uid for sandbox in boxes}
+    assert set(now.containers) == {sandbox.uid for sandbox in sandboxes}
 
 
 def test_a_full_look_inspects_all(world: World, meter: CountingMeter) -> None:
@@ -356,8 +356,8 @@ def test_a_full_look_inspects_all(world: World, meter: CountingMeter) -> None:
 
 
 def test_cgroup_drift_is_observed_without_inspect(world: World, uid: str, meter: CountingMeter) -> None:
-    box = world.running(uid)
-    folders = Cgroups().folders(Path(f"/proc/{box.pid}/cgroup").read_text(), box.id)
+    sandbox = world.running(uid)
+    folders = Cgroups().folders(Path(f"/proc/{sandbox.pid}/cgroup").read_text(), sandbox.id)
     limit = Path(folder_of(folders, "pids").path, "pids.max")
     world.engine.observe_now()
     before = meter.own_calls()
@@ -368,9 +368,9 @@ def test_cgroup_drift_is_observed_without_inspect(world: World, uid: str, meter:
 
 
 def test_an_out_of_band_disconnect_is_observed(world: World, uid: str, meter: CountingMeter) -> None:
-    box, running = world.running(uid, network_mode="bridge"), world.running(world.new_uid())
+    sandbox, running = world.running(uid, network_mode="bridge"), world.running(world.new_uid())
     before = meter.calls()
-    hand(world).api.disconnect_container_from_network(box.id, "bridge")
+    hand(world).api.disconnect_container_from_network(sandbox.id, "bridge")
     holds(lambda: world.only(uid).networks == ())
     assert world.only(running.uid) == running
     assert "containers.list" not in meter.calls_since(before)
@@ -379,9 +379,9 @@ def test_an_out_of_band_disconnect_is_observed(world: World, uid: str, meter: Co
 def test_an_action_costs_one_call_and_one_inspect(world: World, uid: str, meter: CountingMeter) -> None:
     world.made(uid)
     before = meter.own_calls()
-    box = world.running(uid)
-    world.engine.act(SignalContainer(uid, box.name, box.id, "KILL", "a test"))
-    world.engine.act(RemoveContainer(uid, box.name, box.id, "a test"))
+    sandbox = world.running(uid)
+    world.engine.act(SignalContainer(uid, sandbox.name, sandbox.id, "KILL", "a test"))
+    world.engine.act(RemoveContainer(uid, sandbox.name, sandbox.id, "a test"))
     calls = meter.own_calls_since(before)
     assert {entry: calls[entry] for entry in ("containers.start", "containers.kill", "containers.remove")} == {
         "containers.start": 1,
@@ -417,8 +417,8 @@ def test_a_container_in_creation_is_never_gone(world: World) -> None:
 
 
 def test_events_are_counted(world: World, uid: str, meter: CountingMeter) -> None:
-    box = world.running(uid)
-    world.hand.kill(box.name)
+    sandbox = world.running(uid)
+    world.hand.kill(sandbox.name)
     holds(lambda: meter.counts.get(("paddock_docker_events_total", "die")))
     assert meter.counts["paddock_docker_events_total", "start"] == 1
     assert meter.gauges["paddock_docker_event_stream_connected"] == 1
@@ -429,80 +429,82 @@ def test_events_are_counted(world: World, uid: str, meter: CountingMeter) -> Non
 
 def test_memory_in_use_is_not_taken_away(world: World, uid: str) -> None:
     fill = "head -c 20000000 /dev/zero > /tmp/x; echo filled; sleep 1000"
-    box = world.running(
+    sandbox = world.running(
         uid,
         command=("sh", "-c", fill),
         tmpfs=(Tmpfs("/tmp", 24 << 20),),
         limits=replace(SMALL, memory_bytes=64 << 20),
     )
-    holds(lambda: read_all(world.streams.logs(box.id))[0] == b"filled\n")
-    outcome = world.engine.act(UpdateLimits(uid, box.name, box.id, replace(SMALL, memory_bytes=8 << 20), "a test"))
+    holds(lambda: read_all(world.streams.logs(sandbox.id))[0] == b"filled\n")
+    outcome = world.engine.act(
+        UpdateLimits(uid, sandbox.name, sandbox.id, replace(SMALL, memory_bytes=8 << 20), "a test")
+    )
     assert isinstance(outcome, Waiting)
     assert outcome.reason == "MemoryInUse"
     assert "8Mi" in outcome.message
     assert world.only(uid).limits == replace(SMALL, memory_bytes=64 << 20)
-    ok(world.engine.act(UpdateLimits(uid, box.name, box.id, replace(SMALL, memory_bytes=40 << 20), "a test")))
+    ok(world.engine.act(UpdateLimits(uid, sandbox.name, sandbox.id, replace(SMALL, memory_bytes=40 << 20), "a test")))
     assert world.state(uid) == "running"
 
 
 # Usage
 
 
-def usage(box: Container) -> Usage:
+def usage(sandbox: Container) -> Usage:
     reader = CgroupUsage()
     try:
-        return reader.read([box])[box.id]
+        return reader.read([sandbox])[sandbox.id]
     finally:
         reader.close()
 
 
 def test_cpu_and_throttling_move_with_load(world: World, uid: str) -> None:
-    box = world.running(uid, command=("sh", "-c", "while :; do :; done"), limits=replace(SMALL, cpu_millicores=200))
-    before = usage(box)
-    holds(lambda: usage(box).cpu_usage_seconds > before.cpu_usage_seconds + 0.2)
-    after = usage(box)
+    sandbox = world.running(uid, command=("sh", "-c", "while :; do :; done"), limits=replace(SMALL, cpu_millicores=200))
+    before = usage(sandbox)
+    holds(lambda: usage(sandbox).cpu_usage_seconds > before.cpu_usage_seconds + 0.2)
+    after = usage(sandbox)
     assert after.cpu_periods is not None
     assert before.cpu_periods is not None
     assert after.cpu_periods > before.cpu_periods
-    holds(lambda: (usage(box).cpu_throttled_seconds or 0) > 0)
+    holds(lambda: (usage(sandbox).cpu_throttled_seconds or 0) > 0)
     assert after.cpu_limit_cores == 0.2
 
 
 def test_memory_and_pids_move_with_load(world: World, uid: str) -> None:
     script = "sleep 1000 & sleep 1000 & head -c 8000000 /dev/zero > /tmp/x; echo filled; sleep 1000"
-    box = world.running(uid, command=("sh", "-c", script), tmpfs=(Tmpfs("/tmp", 16 << 20),))
-    holds(lambda: read_all(world.streams.logs(box.id))[0] == b"filled\n")
-    observed = usage(box)
+    sandbox = world.running(uid, command=("sh", "-c", script), tmpfs=(Tmpfs("/tmp", 16 << 20),))
+    holds(lambda: read_all(world.streams.logs(sandbox.id))[0] == b"filled\n")
+    observed = usage(sandbox)
     assert observed.memory_working_set_bytes > 8_000_000
     assert observed.memory_cache_bytes >= 7_900_000
     assert observed.pids >= 4
 
 
 def test_figures_agree_with_the_engines_own(world: World, uid: str) -> None:
-    box = world.running(uid, command=("sh", "-c", "head -c 4000000 /dev/zero > /tmp/x; echo filled; sleep 1000"),
+    sandbox = world.running(uid, command=("sh", "-c", "head -c 4000000 /dev/zero > /tmp/x; echo filled; sleep 1000"),
                         tmpfs=(Tmpfs("/tmp", 16 << 20),))  # fmt: skip
-    holds(lambda: read_all(world.streams.logs(box.id))[0] == b"filled\n")
+    holds(lambda: read_all(world.streams.logs(sandbox.id))[0] == b"filled\n")
 
     def agree() -> bool:
         """Compare both sources; they are read one after the other, so the sandbox must be idle."""
-        ours, stats = usage(box), hand(world).api.stats(box.id, stream=False, one_shot=True)
+        ours, stats = usage(sandbox), hand(world).api.stats(sandbox.id, stream=False, one_shot=True)
         cpu_seconds = stats["cpu_stats"]["cpu_usage"]["total_usage"] / 1e9
         return (
             ours.memory_usage_bytes == pytest.approx(stats["memory_stats"]["usage"], rel=0.1)
             and ours.memory_limit_bytes == stats["memory_stats"]["limit"]
             and ours.pids == stats["pids_stats"]["current"]
             and ours.cpu_usage_seconds == pytest.approx(cpu_seconds, abs=0.1)
-            and CgroupUsage().cpu_seconds([box])[box.id] == pytest.approx(cpu_seconds, abs=0.1)
+            and CgroupUsage().cpu_seconds([sandbox])[sandbox.id] == pytest.approx(cpu_seconds, abs=0.1)
         )
 
     holds(agree)
 
 
 def test_network_figures_of_a_box_that_has_one(world: World, uid: str) -> None:
-    box = world.running(uid, network_mode="bridge")
-    assert box.networks == ("bridge",)
-    eth0 = hand(world).api.stats(box.id, stream=False, one_shot=True)["networks"]["eth0"]
-    network = usage(box).network
+    sandbox = world.running(uid, network_mode="bridge")
+    assert sandbox.networks == ("bridge",)
+    eth0 = hand(world).api.stats(sandbox.id, stream=False, one_shot=True)["networks"]["eth0"]
+    network = usage(sandbox).network
     assert network is not None
     assert network.receive_bytes >= eth0["rx_bytes"] >= 0
 
@@ -516,20 +518,20 @@ def held_files() -> int:
 def test_a_container_killed_between_readings_is_omitted(world: World, uid: str) -> None:
     """Also by a reader that holds its files, and those of the next run are its own: no figure of the run before."""
     script = "head -c 8000000 /dev/zero > /tmp/x; sleep 1000"
-    box = world.running(uid, command=("sh", "-c", script), tmpfs=(Tmpfs("/tmp", 16 << 20),))
+    sandbox = world.running(uid, command=("sh", "-c", script), tmpfs=(Tmpfs("/tmp", 16 << 20),))
     reader = CgroupUsage()
-    holds(lambda: reader.read([box])[box.id].memory_usage_bytes > 8_000_000)
+    holds(lambda: reader.read([sandbox])[sandbox.id].memory_usage_bytes > 8_000_000)
     files = held_files()
     assert files > 10
-    world.engine.act(SignalContainer(uid, box.name, box.id, "KILL", "a test"))
-    holds(lambda: reader.read([box]) == {})
-    assert reader.cpu_seconds([box]) == {}
+    world.engine.act(SignalContainer(uid, sandbox.name, sandbox.id, "KILL", "a test"))
+    holds(lambda: reader.read([sandbox]) == {})
+    assert reader.cpu_seconds([sandbox]) == {}
     assert held_files() == 0
     holds(lambda: world.state(uid) == "exited")
-    ok(world.engine.act(StartContainer(uid, box.name, "a test", box.id)))
+    ok(world.engine.act(StartContainer(uid, sandbox.name, "a test", sandbox.id)))
     again = world.only(uid)
-    assert again.started_at > box.started_at
-    holds(lambda: reader.read([again])[box.id].memory_usage_bytes > 8_000_000)
+    assert again.started_at > sandbox.started_at
+    holds(lambda: reader.read([again])[sandbox.id].memory_usage_bytes > 8_000_000)
     assert held_files() == files
     reader.close()
     assert held_files() == 0
@@ -543,11 +545,11 @@ def stream_threads() -> list[threading.Thread]:
 
 
 def test_closing_frees_the_connection(world: World, uid: str) -> None:
-    box = world.running(uid, command=("sh", "-c", "echo begun; sleep 1000"))
+    sandbox = world.running(uid, command=("sh", "-c", "echo begun; sleep 1000"))
     holds(lambda: not stream_threads())
     opened = [
-        world.streams.logs(box.id, follow=True),
-        world.streams.exec(box.id, ["sh", "-c", "echo begun; sleep 1000"]),
+        world.streams.logs(sandbox.id, follow=True),
+        world.streams.exec(sandbox.id, ["sh", "-c", "echo begun; sleep 1000"]),
     ]
     assert [next(chunk_stream).data for chunk_stream in opened] == [b"begun\n", b"begun\n"]
     assert len(stream_threads()) == 2
@@ -557,25 +559,25 @@ def test_closing_frees_the_connection(world: World, uid: str) -> None:
 
 
 def test_a_command_ends_with_its_reader(world: World, uid: str) -> None:
-    box = world.running(uid)
-    quiet = world.streams.exec(box.id, ["sh", "-c", "echo begun; sleep 4000 & wait"])
-    loud = world.streams.exec(box.id, ["yes"])
+    sandbox = world.running(uid)
+    quiet = world.streams.exec(sandbox.id, ["sh", "-c", "echo begun; sleep 4000 & wait"])
+    loud = world.streams.exec(sandbox.id, ["yes"])
     for exec_stream in (quiet, loud):
         next(exec_stream)
         exec_stream.close()
-    holds(lambda: not re.search("yes|sleep 4000", str(hand(world).api.top(box.id))))
+    holds(lambda: not re.search("yes|sleep 4000", str(hand(world).api.top(sandbox.id))))
 
 
 def test_dropping_a_stream_frees_it_too(world: World, uid: str) -> None:
-    box = world.running(uid)
+    sandbox = world.running(uid)
     holds(lambda: not stream_threads())
-    next(world.streams.exec(box.id, ["sh", "-c", "echo begun; sleep 1000"]))
+    next(world.streams.exec(sandbox.id, ["sh", "-c", "echo begun; sleep 1000"]))
     holds(lambda: not stream_threads())
 
 
 def test_closing_a_stream_unblocks_its_reader(world: World, uid: str) -> None:
-    box = world.running(uid)
-    stream = world.streams.logs(box.id, follow=True)
+    sandbox = world.running(uid)
+    stream = world.streams.logs(sandbox.id, follow=True)
     got: list[object] = []
     waiting = threading.Thread(target=lambda: got.append(list(stream)))
     waiting.start()
@@ -586,67 +588,67 @@ def test_closing_a_stream_unblocks_its_reader(world: World, uid: str) -> None:
 
 @pytest.mark.parametrize("end", ["KILL", "remove"])
 def test_a_stalled_reader_blocks_neither_kill_nor_remove(world: World, uid: str, end: str) -> None:
-    box = world.running(uid)
-    stream = world.streams.exec(box.id, ["sh", "-c", "while :; do echo a line that nobody reads; done"])
+    sandbox = world.running(uid)
+    stream = world.streams.exec(sandbox.id, ["sh", "-c", "while :; do echo a line that nobody reads; done"])
     holds(lambda: stream.queue.full)  # type: ignore[attr-defined]
     start = time.monotonic()
-    kill = SignalContainer(uid, box.name, box.id, "KILL", "a test")
-    ok(world.engine.act(kill if end == "KILL" else RemoveContainer(uid, box.name, box.id, "a test")))
+    kill = SignalContainer(uid, sandbox.name, sandbox.id, "KILL", "a test")
+    ok(world.engine.act(kill if end == "KILL" else RemoveContainer(uid, sandbox.name, sandbox.id, "a test")))
     assert time.monotonic() - start < 20, "a stall is given up after 30 s"
     with pytest.raises(StreamError, match="not read"):
         list(stream)
 
 
 def test_a_lot_of_output_comes_whole(world: World, uid: str) -> None:
-    box = world.running(uid)
-    out, _, code = read_all(world.streams.exec(box.id, ["sh", "-c", "head -c 20000000 /dev/zero"]))
+    sandbox = world.running(uid)
+    out, _, code = read_all(world.streams.exec(sandbox.id, ["sh", "-c", "head -c 20000000 /dev/zero"]))
     assert (len(out), code) == (20_000_000, b"0")
 
 
 def test_a_lot_of_input_arrives_whole(world: World, uid: str) -> None:
-    box = world.running(uid)
+    sandbox = world.running(uid)
     pieces = (b"x" * 65_536 for _ in range(200))
-    assert read_all(world.streams.exec(box.id, ["sh", "-c", "wc -c"], stdin=pieces))[0].strip() == b"13107200"
+    assert read_all(world.streams.exec(sandbox.id, ["sh", "-c", "wc -c"], stdin=pieces))[0].strip() == b"13107200"
 
 
 def test_input_may_outlive_its_command(world: World, uid: str) -> None:
-    box = world.running(uid)
+    sandbox = world.running(uid)
     pieces = (b"x" * 65_536 for _ in range(200))
-    assert read_all(world.streams.exec(box.id, ["false"], stdin=pieces))[2] == b"1"
+    assert read_all(world.streams.exec(sandbox.id, ["false"], stdin=pieces))[2] == b"1"
 
 
 def test_the_whole_process_group_ends_with_its_time(world: World, uid: str) -> None:
-    box = world.running(uid)
+    sandbox = world.running(uid)
     script = "sleep 4321 & sleep 4321; echo never"
-    assert read_all(world.streams.exec(box.id, ["sh", "-c", script], timeout_seconds=0.3))[2] == b"124"
-    holds(lambda: "sleep 4321" not in output(world, box, "ps"))
+    assert read_all(world.streams.exec(sandbox.id, ["sh", "-c", script], timeout_seconds=0.3))[2] == b"124"
+    holds(lambda: "sleep 4321" not in output(world, sandbox, "ps"))
 
 
 def test_a_command_that_is_not_there(world: World, uid: str) -> None:
-    box = world.running(uid)
-    out, err, code = read_all(world.streams.exec(box.id, ["/no/such/thing"]))
+    sandbox = world.running(uid)
+    out, err, code = read_all(world.streams.exec(sandbox.id, ["/no/such/thing"]))
     assert code in (b"126", b"127")
     assert out == b""
     assert b"is not in the image" in err
 
 
 def test_environment_folder_and_user_of_a_command(world: World, uid: str) -> None:
-    box = world.running(uid)
+    sandbox = world.running(uid)
     command = ["sh", "-c", "echo $A; pwd; id -u"]
-    stream = world.streams.exec(box.id, command, env={"A": "b c"}, working_dir="/etc", user="12345")
+    stream = world.streams.exec(sandbox.id, command, env={"A": "b c"}, working_dir="/etc", user="12345")
     assert read_all(stream)[0] == b"b c\n/etc\n12345\n"
 
 
 def test_logs_follow_to_the_end_of_the_container(world: World, uid: str) -> None:
-    box = world.running(uid, command=("sh", "-c", "echo begun; sleep 1000"))
-    with contextlib.closing(world.streams.logs(box.id, follow=True)) as stream:
+    sandbox = world.running(uid, command=("sh", "-c", "echo begun; sleep 1000"))
+    with contextlib.closing(world.streams.logs(sandbox.id, follow=True)) as stream:
         assert next(stream).data == b"begun\n"
-        world.hand.kill(box.name)
+        world.hand.kill(sandbox.name)
         assert list(stream) == []
 
 
 def test_no_process_of_the_tests_is_left(world: World, uid: str) -> None:
-    box = world.running(uid)
-    world.engine.act(RemoveContainer(uid, box.name, box.id, "a test"))
-    remaining = subprocess.run(["pgrep", "-f", box.id], capture_output=True, text=True, check=False).stdout
+    sandbox = world.running(uid)
+    world.engine.act(RemoveContainer(uid, sandbox.name, sandbox.id, "a test"))
+    remaining = subprocess.run(["pgrep", "-f", sandbox.id], capture_output=True, text=True, check=False).stdout
     assert remaining == ""

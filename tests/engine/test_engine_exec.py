@@ -29,7 +29,7 @@ def world() -> Iterator[World]:
 
 
 @pytest.fixture
-def box(world: World) -> Container:
+def sandbox(world: World) -> Container:
     return world.running(world.new_uid())
 
 
@@ -41,14 +41,16 @@ def until(stream: Iterator[Chunk], words: bytes) -> bytes:
     return answer
 
 
-def processes(world: World, box: Container) -> str:
-    return read_all(world.streams.exec(box.id, ["ps"]))[0].decode()
+def processes(world: World, sandbox: Container) -> str:
+    return read_all(world.streams.exec(sandbox.id, ["ps"]))[0].decode()
 
 
-def in_time(world: World, box: Container, command: Sequence[str], seconds: float = 1.0) -> tuple[list[str], list[str]]:
+def in_time(
+    world: World, sandbox: Container, command: Sequence[str], seconds: float = 1.0
+) -> tuple[list[str], list[str]]:
     """Run a command past its time: the names of its last two chunks, and what was left by then."""
     remaining: list[str] = []
-    stream = world.streams.exec(box.id, command, timeout_seconds=seconds, escaped=remaining.append)
+    stream = world.streams.exec(sandbox.id, command, timeout_seconds=seconds, escaped=remaining.append)
     chunks = list(stream)
     assert chunks[-1].data == b"124"
     return [chunk.stream for chunk in chunks[-2:]], remaining
@@ -72,9 +74,9 @@ def typist() -> Iterator[Typist]:
     created.type(b"")
 
 
-def test_a_terminal_has_the_size_it_is_given(world: World, box: Container, typist: Typist) -> None:
+def test_a_terminal_has_the_size_it_is_given(world: World, sandbox: Container, typist: Typist) -> None:
     script = "echo begun; read _; stty size; read _; stty size; exit 7"
-    stream = world.streams.exec(box.id, ["sh", "-c", script], stdin=typist, tty=True)
+    stream = world.streams.exec(sandbox.id, ["sh", "-c", script], stdin=typist, tty=True)
     until(stream, b"begun")
     stream.resize(30, 90)
     typist.type(b"\n")
@@ -85,11 +87,11 @@ def test_a_terminal_has_the_size_it_is_given(world: World, box: Container, typis
     assert list(stream)[-1] == Chunk("exit", b"7")
 
 
-def test_a_later_size_is_not_undone_by_the_first(world: World, box: Container) -> None:
+def test_a_later_size_is_not_undone_by_the_first(world: World, sandbox: Container) -> None:
     script = "echo begun; read _; stty size"
     for _ in range(5):
         typist = Typist()
-        stream = world.streams.exec(box.id, ["sh", "-c", script], stdin=typist, tty=True, size=(30, 100))
+        stream = world.streams.exec(sandbox.id, ["sh", "-c", script], stdin=typist, tty=True, size=(30, 100))
         until(stream, b"begun")
         stream.resize(31, 101)
         typist.type(b"\n")
@@ -98,44 +100,44 @@ def test_a_later_size_is_not_undone_by_the_first(world: World, box: Container) -
         assert list(stream)[-1] == Chunk("exit", b"0")
 
 
-def test_a_terminal_is_one(world: World, box: Container, typist: Typist) -> None:
+def test_a_terminal_is_one(world: World, sandbox: Container, typist: Typist) -> None:
     script = "test -t 0 && test -t 1 && echo yes >&2"
-    stream = world.streams.exec(box.id, ["sh", "-c", script], stdin=typist, tty=True)
+    stream = world.streams.exec(sandbox.id, ["sh", "-c", script], stdin=typist, tty=True)
     assert read_all(stream) == (b"yes\r\n", b"", b"0")
 
 
-def test_no_key_is_held_back(world: World, box: Container, typist: Typist) -> None:
+def test_no_key_is_held_back(world: World, sandbox: Container, typist: Typist) -> None:
     """The engine's own escape sequence would begin with Ctrl-P, and wait for what follows it."""
     script = "stty raw -echo; echo begun; head -c 1 | od -An -b"
-    stream = world.streams.exec(box.id, ["sh", "-c", script], stdin=typist, tty=True)
+    stream = world.streams.exec(sandbox.id, ["sh", "-c", script], stdin=typist, tty=True)
     until(stream, b"begun")
     typist.type(b"\x10")
     until(stream, b"020")
 
 
 @pytest.mark.parametrize(("name", "code"), [("INT", b"130"), ("TERM", b"143"), ("KILL", b"137")])
-def test_a_signal_reaches_the_command(world: World, box: Container, name: str, code: bytes) -> None:
-    stream = world.streams.exec(box.id, ["sh", "-c", "echo begun; sleep 1000"])
+def test_a_signal_reaches_the_command(world: World, sandbox: Container, name: str, code: bytes) -> None:
+    stream = world.streams.exec(sandbox.id, ["sh", "-c", "echo begun; sleep 1000"])
     assert next(stream).data == b"begun\n"
     stream.signal(name)
     assert list(stream)[-1].data == code
 
 
-def test_a_start_error_is_on_stderr(world: World, box: Container) -> None:
-    out, err, code = read_all(world.streams.exec(box.id, ["none-such"]))
+def test_a_start_error_is_on_stderr(world: World, sandbox: Container) -> None:
+    out, err, code = read_all(world.streams.exec(sandbox.id, ["none-such"]))
     assert (out, code) in [(b"", b"126"), (b"", b"127")]
     assert err.startswith(b'executable "none-such" is not in ')
     assert b"OCI" not in err
-    out, err, _ = read_all(world.streams.exec(box.id, ["none-such"], tty=True))
+    out, err, _ = read_all(world.streams.exec(sandbox.id, ["none-such"], tty=True))
     assert (out.startswith(b'executable "none-such" is not in '), err) == (True, b"")
-    _, err, _ = read_all(world.streams.exec(box.id, ["true"], working_dir="/none/such"))
+    _, err, _ = read_all(world.streams.exec(sandbox.id, ["true"], working_dir="/none/such"))
     assert err.startswith(b'working folder "/none/such" can\'t be entered in ')
     message = b"OCI runtime exec failed: said by the command"
-    assert read_all(world.streams.exec(box.id, ["printf", "%s", message.decode()])) == (message, b"", b"0")
+    assert read_all(world.streams.exec(sandbox.id, ["printf", "%s", message.decode()])) == (message, b"", b"0")
 
 
-def test_an_unknown_signal_is_refused(world: World, box: Container) -> None:
-    with contextlib.closing(world.streams.exec(box.id, ["sleep", "1000"])) as stream:
+def test_an_unknown_signal_is_refused(world: World, sandbox: Container) -> None:
+    with contextlib.closing(world.streams.exec(sandbox.id, ["sleep", "1000"])) as stream:
         assert isinstance(stream, ExecStream)
         with pytest.raises(StreamError, match="signal `NOPE`: unknown"):
             stream.signal("NOPE")
@@ -149,22 +151,22 @@ def test_an_unknown_signal_is_refused(world: World, box: Container) -> None:
         "trap '' TERM INT HUP; while :; do sleep 4321; done",
     ],
 )
-def test_a_timeout_kills_all_known_processes(world: World, box: Container, script: str) -> None:
-    ends, remaining = in_time(world, box, ["sh", "-c", f"echo begun; {script}"])
+def test_a_timeout_kills_all_known_processes(world: World, sandbox: Container, script: str) -> None:
+    ends, remaining = in_time(world, sandbox, ["sh", "-c", f"echo begun; {script}"])
     assert (ends, remaining) == (["timeout", "exit"], [])
-    assert "sleep 4321" not in processes(world, box)
+    assert "sleep 4321" not in processes(world, sandbox)
 
 
-def test_children_that_hold_the_output_are_killed_at_the_timeout(world: World, box: Container) -> None:
+def test_children_that_hold_the_output_are_killed_at_the_timeout(world: World, sandbox: Container) -> None:
     """Newer engines may give up the output 2 s after the command's end, and tell only then that it ended in time."""
     command = ["sh", "-c", "echo begun; setsid sh -c 'setsid sleep 4321 & sleep 4321' & exit 0"]
     remaining: list[str] = []
-    chunks = list(world.streams.exec(box.id, command, timeout_seconds=1.0, escaped=remaining.append))
+    chunks = list(world.streams.exec(sandbox.id, command, timeout_seconds=1.0, escaped=remaining.append))
     if NEWER and chunks[-1] == Chunk("exit", b"0"):
         assert chunks[:-1] == [Chunk("stdout", b"begun\n")]
     else:
         assert (chunks[-2:], remaining) == ([Chunk("timeout", b""), Chunk("exit", b"124")], [])
-        assert "sleep 4321" not in processes(world, box)
+        assert "sleep 4321" not in processes(world, sandbox)
 
 
 # A process of its own session, whose first thread ends: for the rest of its life the host shows it as a zombie.
@@ -180,45 +182,45 @@ ctypes.CDLL(None).syscall({"x86_64": 60}.get(os.uname().machine, 93), 0)
 
 
 def test_a_process_without_first_thread_is_killed(world: World) -> None:
-    box = world.running(world.new_uid(), image="paddock/python:1")
-    ends, remaining = in_time(world, box, ["python3", "-c", HEADLESS], 3)
+    sandbox = world.running(world.new_uid(), image="paddock/python:1")
+    ends, remaining = in_time(world, sandbox, ["python3", "-c", HEADLESS], 3)
     assert (ends, remaining) == (["timeout", "exit"], [])
-    observed, _, _ = read_all(world.streams.exec(box.id, ["sh", "-c", "cat /proc/[0-9]*/task/*/stat"]))
+    observed, _, _ = read_all(world.streams.exec(sandbox.id, ["sh", "-c", "cat /proc/[0-9]*/task/*/stat"]))
     assert b"python3" not in observed
 
 
-def test_possible_escapes_are_counted(world: World, box: Container) -> None:
-    _, remaining = in_time(world, box, ["sh", "-c", "env -i setsid sleep 4321 & sleep 1000"], 3)
+def test_possible_escapes_are_counted(world: World, sandbox: Container) -> None:
+    _, remaining = in_time(world, sandbox, ["sh", "-c", "env -i setsid sleep 4321 & sleep 1000"], 3)
     assert remaining == ["processes that can't be told from the sandbox's own"]
-    assert "sleep 4321" in processes(world, box)
+    assert "sleep 4321" in processes(world, sandbox)
 
 
-def test_other_commands_are_let_be(world: World, box: Container) -> None:
+def test_other_commands_are_let_be(world: World, sandbox: Container) -> None:
     with contextlib.closing(
-        world.streams.exec(box.id, ["sh", "-c", "echo begun; setsid sleep 5432 & wait"])
+        world.streams.exec(sandbox.id, ["sh", "-c", "echo begun; setsid sleep 5432 & wait"])
     ) as closing:
         assert next(closing).data == b"begun\n"
-        _, remaining = in_time(world, box, ["sleep", "1000"])
+        _, remaining = in_time(world, sandbox, ["sleep", "1000"])
         assert remaining == []
-        assert "sleep 5432" in processes(world, box)
+        assert "sleep 5432" in processes(world, sandbox)
 
 
-def test_a_disconnect_kills_processes_outside_the_group(world: World, box: Container) -> None:
-    stream = world.streams.exec(box.id, ["sh", "-c", "setsid sleep 4321 & echo begun; wait"])
+def test_a_disconnect_kills_processes_outside_the_group(world: World, sandbox: Container) -> None:
+    stream = world.streams.exec(sandbox.id, ["sh", "-c", "setsid sleep 4321 & echo begun; wait"])
     assert next(stream).data == b"begun\n"
     stream.close()
-    wait_for("its end", lambda: "sleep 4321" not in processes(world, box))
+    wait_for("its end", lambda: "sleep 4321" not in processes(world, sandbox))
 
 
-def test_a_command_whose_shim_was_killed_is_lost(world: World, box: Container) -> None:
-    attached = world.streams.exec(box.id, ["sleep", "4322"])
-    detached = world.streams.exec(box.id, ["sleep", "4322"])
+def test_a_command_whose_shim_was_killed_is_lost(world: World, sandbox: Container) -> None:
+    attached = world.streams.exec(sandbox.id, ["sleep", "4322"])
+    detached = world.streams.exec(sandbox.id, ["sleep", "4322"])
     assert isinstance(detached, DetachableExec)
     reading = begin(lambda: list(attached))
     detached.detach_stream()
     adopted = begin(lambda: list(world.engine.adopted_execs.follow(detached.ref, timeout_seconds=None)))  # type: ignore[attr-defined]
-    wait_for("both run", lambda: processes(world, box).count("sleep 4322") == 2)
-    shim = process_of(PROC, box.pid)
+    wait_for("both run", lambda: processes(world, sandbox).count("sleep 4322") == 2)
+    shim = process_of(PROC, sandbox.pid)
     assert shim is not None
     os.kill(shim.parent, signal.SIGKILL)
     for stream in (reading, adopted):
@@ -227,33 +229,33 @@ def test_a_command_whose_shim_was_killed_is_lost(world: World, box: Container) -
         assert "exit code is unknown" in str(error)
 
 
-def test_closed_stdin_is_the_end_of_a_terminals_input(world: World, box: Container) -> None:
-    output, _, code = read_all(world.streams.exec(box.id, ["cat"], stdin=[b"half a line"], tty=True))
+def test_closed_stdin_is_the_end_of_a_terminals_input(world: World, sandbox: Container) -> None:
+    output, _, code = read_all(world.streams.exec(sandbox.id, ["cat"], stdin=[b"half a line"], tty=True))
     assert (output.replace(b"half a line", b"").strip(), code) == (b"", b"0")
-    running = world.streams.exec(box.id, ["sh", "-c", "echo ready; exec sleep 4323"], stdin=[b""], tty=True)
+    running = world.streams.exec(sandbox.id, ["sh", "-c", "echo ready; exec sleep 4323"], stdin=[b""], tty=True)
     until(running, b"ready")
-    assert "sleep 4323" in processes(world, box)
+    assert "sleep 4323" in processes(world, sandbox)
     running.close()
-    wait_for("its client has left, and it has ended", lambda: "sleep 4323" not in processes(world, box))
+    wait_for("its client has left, and it has ended", lambda: "sleep 4323" not in processes(world, sandbox))
 
 
-def test_a_container_that_hangs_with_a_stalled_reader_is_freed(world: World, box: Container) -> None:
-    stream = world.streams.exec(box.id, ["yes"])
+def test_a_container_that_hangs_with_a_stalled_reader_is_freed(world: World, sandbox: Container) -> None:
+    stream = world.streams.exec(sandbox.id, ["yes"])
     next(stream)
     wait_for("its queue is full", lambda: stream.queue.full)  # type: ignore[attr-defined]
-    subprocess.run(["docker", "kill", box.id], check=True, timeout=60, stdout=subprocess.DEVNULL)
-    wait_for("its end is seen", lambda: world.only(box.uid).state is State.EXITED)
+    subprocess.run(["docker", "kill", sandbox.id], check=True, timeout=60, stdout=subprocess.DEVNULL)
+    wait_for("its end is seen", lambda: world.only(sandbox.uid).state is State.EXITED)
     stream.close()
 
 
-def test_arguments_that_are_not_utf8_arrive(world: World, box: Container) -> None:
+def test_arguments_that_are_not_utf8_arrive(world: World, sandbox: Container) -> None:
     odd = [b"\xff", b"a'b\n\n", b"%s\\x", "é".encode()]
     arguments = ["sh", "-c", 'for each; do printf "<%s>" "$each"; done', "sh", *map(os.fsdecode, odd)]
-    output, _, code = read_all(world.streams.exec(box.id, arguments))
+    output, _, code = read_all(world.streams.exec(sandbox.id, arguments))
     assert (output, code) == (b"".join(b"<%s>" % entry for entry in odd), b"0")
 
 
-def test_a_terminal_begins_with_its_size(world: World, box: Container) -> None:
+def test_a_terminal_begins_with_its_size(world: World, sandbox: Container) -> None:
     for _ in range(5):
-        output, _, code = read_all(world.streams.exec(box.id, ["stty", "size"], tty=True, size=(33, 44)))
+        output, _, code = read_all(world.streams.exec(sandbox.id, ["stty", "size"], tty=True, size=(33, 44)))
         assert (output.strip(), code) == (b"33 44", b"0")

@@ -73,35 +73,35 @@ def test_changes_during_a_downtime_are_observed_afterwards(world: World, proxy: 
 def test_a_broken_event_stream_causes_a_full_resync(world: World, proxy: Proxy, meter: CountingMeter) -> None:
     proxy.up()
     world.settled()
-    boxes = [world.running(world.new_uid()) for _ in range(3)]
+    sandboxes = [world.running(world.new_uid()) for _ in range(3)]
     before = meter.calls()
     proxy.break_connections()
     # Nothing changed, so nobody is woken: it is asked for.
-    wait_for("all are inspected", lambda: meter.calls_since(before).get("containers.inspect", 0) >= len(boxes))
+    wait_for("all are inspected", lambda: meter.calls_since(before).get("containers.inspect", 0) >= len(sandboxes))
     assert meter.counts["paddock_docker_event_stream_reconnects_total",] >= 1
-    world.hand.kill(boxes[0].name)
-    world.until(lambda: world.state(boxes[0].uid) == "exited")
+    world.hand.kill(sandboxes[0].name)
+    world.until(lambda: world.state(sandboxes[0].uid) == "exited")
     assert meter.gauges["paddock_docker_event_stream_connected"] == 1
 
 
 def test_a_failed_list_blinds_and_keeps_the_view(world: World, proxy: Proxy) -> None:
     proxy.up()
-    box = world.settled().running(world.new_uid())
+    sandbox = world.settled().running(world.new_uid())
     proxy.answer("GET .*/containers/json", 500)
     now = world.engine.observe_now()
     assert "out of order" in now.blind
-    assert now.containers[box.uid] == (box,)
+    assert now.containers[sandbox.uid] == (sandbox,)
     proxy.behave()
     world.until(lambda: not world.engine.observe().blind)
-    assert world.only(box.uid) == box
+    assert world.only(sandbox.uid) == sandbox
 
 
 def test_an_engine_that_hangs_is_not_waited_for(world: World, proxy: Proxy) -> None:
     proxy.up()
-    box = world.settled().running(world.new_uid())
+    sandbox = world.settled().running(world.new_uid())
     proxy.hang("GET .*/containers/json|POST .*/start")
     assert "in time" in world.engine.observe_now().blind
-    outcome = world.engine.act(StartContainer(box.uid, box.name, "a test", box.id))
+    outcome = world.engine.act(StartContainer(sandbox.uid, sandbox.name, "a test", sandbox.id))
     assert isinstance(outcome, Waiting)
     assert outcome.reason == "EngineUnreachable"
     proxy.behave()
@@ -111,17 +111,17 @@ def test_an_engine_that_hangs_is_not_waited_for(world: World, proxy: Proxy) -> N
 @pytest.mark.parametrize("how", ["500", "hang"])
 def test_an_uninspectable_container_is_unknown(world: World, proxy: Proxy, how: str) -> None:
     proxy.up()
-    box, running = world.settled().running(world.new_uid()), world.running(world.new_uid())
-    pattern = f"GET .*/containers/{box.id}/json"
+    sandbox, running = world.settled().running(world.new_uid()), world.running(world.new_uid())
+    pattern = f"GET .*/containers/{sandbox.id}/json"
     proxy.answer(pattern, 500) if how == "500" else proxy.hang(pattern)
-    world.hand.kill(box.name)
-    world.until(lambda: world.state(box.uid) == "unknown")
+    world.hand.kill(sandbox.name)
+    world.until(lambda: world.state(sandbox.uid) == "unknown")
     now = world.engine.observe_now(full=True)
     assert not now.blind
-    assert now.containers[box.uid][0].state is State.UNKNOWN
+    assert now.containers[sandbox.uid][0].state is State.UNKNOWN
     assert now.containers[running.uid] == (running,)
     proxy.behave()
-    world.until(lambda: world.state(box.uid) == "exited")
+    world.until(lambda: world.state(sandbox.uid) == "exited")
 
 
 def test_a_new_unreadable_container_is_unknown(world: World, proxy: Proxy) -> None:
@@ -139,14 +139,14 @@ def test_a_new_unreadable_container_is_unknown(world: World, proxy: Proxy) -> No
 
 def test_an_error_of_the_engine_is_never_absence(world: World, proxy: Proxy) -> None:
     proxy.up()
-    box = world.settled().running(world.new_uid())
+    sandbox = world.settled().running(world.new_uid())
     proxy.answer("DELETE ", 500)
-    outcome = world.engine.act(RemoveContainer(box.uid, box.name, box.id, "a test"))
+    outcome = world.engine.act(RemoveContainer(sandbox.uid, sandbox.name, sandbox.id, "a test"))
     assert isinstance(outcome, Transient)
     assert "out of order" in outcome.message
-    assert world.only(box.uid) == box
+    assert world.only(sandbox.uid) == sandbox
     proxy.behave()
-    ok(world.engine.act(RemoveContainer(box.uid, box.name, box.id, "a test")))
+    ok(world.engine.act(RemoveContainer(sandbox.uid, sandbox.name, sandbox.id, "a test")))
 
 
 def test_an_engine_too_old_is_refused_in_words(world: World, proxy: Proxy) -> None:
@@ -173,16 +173,16 @@ def test_an_engine_gets_an_api_version_it_has(
 def test_a_replaced_engine_is_asked_anew(world: World, proxy: Proxy) -> None:
     proxy.answer("GET /version", 200, '{"ApiVersion": "1.41", "Version": "20.10.24"}')
     proxy.up()
-    box = world.settled().running(world.new_uid())
+    sandbox = world.settled().running(world.new_uid())
     proxy.behave()
     advice = "client version 1.41 is too old. Minimum supported API version is 1.44, please upgrade your client"
     proxy.answer("GET /version", 200, '{"ApiVersion": "1.51", "MinAPIVersion": "1.51", "Version": "29.1.2"}')
     proxy.answer(r"POST /v(?!1\.51)", 400, json.dumps({"message": advice}))
-    outcome = world.engine.act(PauseContainer(box.uid, box.name, box.id, "a test"))
+    outcome = world.engine.act(PauseContainer(sandbox.uid, sandbox.name, sandbox.id, "a test"))
     assert isinstance(outcome, Waiting)
     assert "29.1.2 has taken its place" in outcome.message
     assert "upgrade your client" not in outcome.message
-    world.engine.act(PauseContainer(box.uid, box.name, box.id, "a test"))
+    world.engine.act(PauseContainer(sandbox.uid, sandbox.name, sandbox.id, "a test"))
     assert any("/v1.51/" in request for request in proxy.requests if "pause" in request)
 
 
@@ -194,8 +194,8 @@ def test_what_answers_but_is_no_engine(world: World, proxy: Proxy) -> None:
 
 def test_streams_that_break_say_so(world: World, proxy: Proxy) -> None:
     proxy.up()
-    box = world.settled().running(world.new_uid())
-    stream = world.streams.exec(box.id, ["sh", "-c", "echo begun; sleep 1000"])
+    sandbox = world.settled().running(world.new_uid())
+    stream = world.streams.exec(sandbox.id, ["sh", "-c", "echo begun; sleep 1000"])
     assert next(stream).data == b"begun\n"
     proxy.cut()
     with pytest.raises(StreamError):
@@ -206,8 +206,8 @@ def test_closing_ends_every_thread_and_stream(proxy: Proxy) -> None:
     before = {thread.name for thread in threading.enumerate()}
     proxy.up()
     with docker_world(proxy.base_url) as world:
-        box = world.settled().running(world.new_uid())
-        stream = world.streams.exec(box.id, ["sh", "-c", "echo begun; sleep 1000"])
+        sandbox = world.settled().running(world.new_uid())
+        stream = world.streams.exec(sandbox.id, ["sh", "-c", "echo begun; sleep 1000"])
         assert next(stream).data == b"begun\n"
         world.engine.close()
         with pytest.raises(StreamError, match="stopping"):
@@ -218,5 +218,5 @@ def test_closing_ends_every_thread_and_stream(proxy: Proxy) -> None:
 
 def test_read_all_of_a_finished_exec(world: World, proxy: Proxy) -> None:
     proxy.up()
-    box = world.settled().running(world.new_uid())
-    assert read_all(world.streams.exec(box.id, ["cat"], stdin=[b"through a proxy"]))[0] == b"through a proxy"
+    sandbox = world.settled().running(world.new_uid())
+    assert read_all(world.streams.exec(sandbox.id, ["cat"], stdin=[b"through a proxy"]))[0] == b"through a proxy"

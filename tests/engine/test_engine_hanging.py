@@ -44,8 +44,8 @@ def several(world: World, count: int) -> list[Container]:
     return [world.running(world.new_uid()) for _ in range(count)]
 
 
-def hangs(world: World, box: Container) -> bool:
-    return world.state(box.uid) == "unknown"
+def hangs(world: World, sandbox: Container) -> bool:
+    return world.state(sandbox.uid) == "unknown"
 
 
 def test_a_new_daemon_observes_all_but_hanging(private: PrivateEngine, world: World) -> None:
@@ -111,33 +111,35 @@ def test_calls_for_a_hanging_container_are_refused(private: PrivateEngine, world
 
 @pytest.mark.parametrize("where", ["program", "folder"])
 def test_a_command_with_a_stuck_error_is_killed(private: PrivateEngine, world: World, where: str) -> None:
-    box = world.running(world.new_uid())
+    sandbox = world.running(world.new_uid())
     program, folder = (TOO_LONG, "") if where == "program" else ("true", TOO_LONG)
-    _, answer, code = read_all(world.streams.exec(box.id, [program], working_dir=folder))
+    _, answer, code = read_all(world.streams.exec(sandbox.id, [program], working_dir=folder))
     assert answer.startswith((b"executable ", b"working folder ", b"exec", b"chdir"))
     assert code in (b"126", b"127", b"128")  # as the engine has it
-    assert answers(private, box.id, 10)
-    world.until(lambda: world.state(box.uid) == "running")
-    assert read_all(world.streams.exec(box.id, ["echo", "hello"]))[0] == b"hello\n"
+    assert answers(private, sandbox.id, 10)
+    world.until(lambda: world.state(sandbox.uid) == "running")
+    assert read_all(world.streams.exec(sandbox.id, ["echo", "hello"]))[0] == b"hello\n"
 
 
 def test_a_probe_with_a_stuck_error_fails(world: World) -> None:
-    box = world.running(world.new_uid())
+    sandbox = world.running(world.new_uid())
     probe = Probe.model_validate({"exec": {"command": ["true"]}, "timeoutSeconds": 60})
     assert probe.exec is not None
     stored = probe.exec.model_copy(update={"command": (TOO_LONG,)})  # as an older daemon stored it
-    watch = Watch("liveness", probe.model_copy(update={"exec": stored}), (box.id, box.started_at), box.pid, 0.0)
+    watch = Watch(
+        "liveness", probe.model_copy(update={"exec": stored}), (sandbox.id, sandbox.started_at), sandbox.pid, 0.0
+    )
     assert world.probes.probe(watch).outcome == "failure"
-    world.until(lambda: world.state(box.uid) == "running")
+    world.until(lambda: world.state(sandbox.uid) == "running")
 
 
 @pytest.mark.skipif("PADDOCK_TEST_NEWER" in os.environ, reason="newer engines answer all the same")
 def test_a_stuck_out_of_band_exec_is_killed(private: PrivateEngine, world: World) -> None:
-    box = world.running(world.new_uid(), limits=Limits(cpu_millicores=500, memory_bytes=64 << 20, pids=64))
-    requested = ["docker", "-H", private.base_url, "exec", box.id, TOO_LONG]
+    sandbox = world.running(world.new_uid(), limits=Limits(cpu_millicores=500, memory_bytes=64 << 20, pids=64))
+    requested = ["docker", "-H", private.base_url, "exec", sandbox.id, TOO_LONG]
     with subprocess.Popen(requested, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as out_of_band:
-        wait_for("it hangs", lambda: not answers(private, box.id))
+        wait_for("it hangs", lambda: not answers(private, sandbox.id))
         world.engine.observe_now(full=True)
         assert out_of_band.wait(60) in (126, 127)
-    world.until(lambda: world.state(box.uid) == "running")
-    ok(world.engine.act(RemoveContainer(box.uid, box.name, box.id, "a test")))
+    world.until(lambda: world.state(sandbox.uid) == "running")
+    ok(world.engine.act(RemoveContainer(sandbox.uid, sandbox.name, sandbox.id, "a test")))

@@ -56,48 +56,50 @@ def claimed(world: World, project: Path, *, read_only: bool = False) -> Containe
     return world.only(uid)
 
 
-def said(world: World, box: Container, script: str) -> tuple[str, str]:
-    out, err, _ = read_all(world.streams.exec(box.id, ["sh", "-c", script]))
+def said(world: World, sandbox: Container, script: str) -> tuple[str, str]:
+    out, err, _ = read_all(world.streams.exec(sandbox.id, ["sh", "-c", script]))
     return out.decode(), err.decode()
 
 
 def test_the_sandbox_acts_as_the_folders_owner(world: World, project: Path) -> None:
-    box = claimed(world, project)
-    out, err = said(world, box, "cat /work/own; echo new > /work/new; mkdir /work/d; stat -c %u:%g /work /work/shadow")
+    sandbox = claimed(world, project)
+    out, err = said(
+        world, sandbox, "cat /work/own; echo new > /work/new; mkdir /work/d; stat -c %u:%g /work /work/shadow"
+    )
     assert (out.splitlines(), err) == (["own", "20000:20000", "65534:65534"], "")
     statuses = [(project / name).stat() for name in ("new", "d")]
     assert [(status.st_uid, status.st_gid) for status in statuses] == [(OWNER, OWNER)] * 2
-    _, err = said(world, box, "cat /work/shadow")
+    _, err = said(world, sandbox, "cat /work/shadow")
     assert "Permission denied" in err
-    _, err = said(world, box, "chmod 777 /work/shadow")
+    _, err = said(world, sandbox, "chmod 777 /work/shadow")
     assert "not permitted" in err or "too large" in err
 
 
 def test_links_stay_inside_and_devices_are_inert(world: World, project: Path) -> None:
     os.mknod(project / "null", 0o020666, os.makedev(1, 3))
-    box = claimed(world, project)
-    out, _ = said(world, box, "cat /work/out")
+    sandbox = claimed(world, project)
+    out, _ = said(world, sandbox, "cat /work/out")
     assert out.strip() == "box", "the box's own /etc/hostname, not the host's"
-    _, err = said(world, box, "echo x > /work/null")
+    _, err = said(world, sandbox, "echo x > /work/null")
     assert "Permission denied" in err
-    out, _ = said(world, box, "grep ' /work ' /proc/self/mountinfo | tail -1")
+    out, _ = said(world, sandbox, "grep ' /work ' /proc/self/mountinfo | tail -1")
     assert "nosuid,nodev" in out
 
 
 def test_a_read_only_mount_can_not_be_written(world: World, project: Path) -> None:
-    box = claimed(world, project, read_only=True)
-    _, err = said(world, box, "touch /work/new; mount -o remount,rw /work; umount /work; rm /work/own")
+    sandbox = claimed(world, project, read_only=True)
+    _, err = said(world, sandbox, "touch /work/new; mount -o remount,rw /work; umount /work; rm /work/own")
     assert "Read-only file system" in err
     assert not (project / "new").exists()
     assert (project / "own").exists()
 
 
 def test_restart_and_removal_keep_the_host_folder(world: World, project: Path) -> None:
-    box = claimed(world, project)
-    world.hand.api.restart(box.id, timeout=0)  # type: ignore[attr-defined]
+    sandbox = claimed(world, project)
+    world.hand.api.restart(sandbox.id, timeout=0)  # type: ignore[attr-defined]
     world.engine.observe_now(full=True)
-    out, _ = said(world, world.only(box.uid), "cat /work/own")
+    out, _ = said(world, world.only(sandbox.uid), "cat /work/own")
     assert out == "own\n"
-    ok(world.engine.act(RemoveContainer(box.uid, box.name, box.id, "a test")))
+    ok(world.engine.act(RemoveContainer(sandbox.uid, sandbox.name, sandbox.id, "a test")))
     assert (project / "own").read_text() == "own\n"
     assert str(project) not in Path("/proc/self/mountinfo").read_text(), "nothing stays mounted"

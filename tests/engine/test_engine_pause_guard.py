@@ -47,13 +47,13 @@ def world(private: PrivateEngine) -> Iterator[World]:
 
 
 @contextmanager
-def commands(private: PrivateEngine, box: Container) -> Iterator[None]:
+def commands(private: PrivateEngine, sandbox: Container) -> Iterator[None]:
     """By a hand, one after another, as long as this lasts."""
     over = threading.Event()
 
     def run() -> None:
         while not over.is_set():
-            ask = ["docker", "-H", private.base_url, "exec", box.id, "true"]
+            ask = ["docker", "-H", private.base_url, "exec", sandbox.id, "true"]
             with contextlib.suppress(subprocess.TimeoutExpired):
                 subprocess.run(ask, capture_output=True, timeout=WAITS_SECONDS, check=False)
 
@@ -68,22 +68,22 @@ def commands(private: PrivateEngine, box: Container) -> Iterator[None]:
             entry.join()
 
 
-def stands(private: PrivateEngine, box: Container) -> bool:
+def stands(private: PrivateEngine, sandbox: Container) -> bool:
     try:
-        private.docker("inspect", box.id, seconds=1.0)
+        private.docker("inspect", sandbox.id, seconds=1.0)
     except subprocess.TimeoutExpired:
         return True
     return False
 
 
-def stuck(private: PrivateEngine, box: Container) -> None:
+def stuck(private: PrivateEngine, sandbox: Container) -> None:
     """Pause it until the engine stands; one time in two or three it does."""
-    with commands(private, box):
+    with commands(private, sandbox):
         for _ in range(100):
-            private.docker("pause", box.id)
-            if stands(private, box):
+            private.docker("pause", sandbox.id)
+            if stands(private, sandbox):
                 return
-            private.docker("unpause", box.id)
+            private.docker("unpause", sandbox.id)
     if "PADDOCK_TEST_NEWER" in os.environ:
         pytest.skip("newer engines do not hang so")
     raise AssertionError("the engine did not come to stand: is this test still of use?")
@@ -91,34 +91,34 @@ def stuck(private: PrivateEngine, box: Container) -> None:
 
 def test_it_is_freed_and_all_else_goes_on(private: PrivateEngine, world: World) -> None:
     uid, second = world.new_uid(), world.new_uid()
-    box = world.running(uid)
+    sandbox = world.running(uid)
     world.running(second)
-    stuck(private, box)
+    stuck(private, sandbox)
     world.engine.observe_now(full=True)
     world.until(lambda: world.state(uid) == "paused", 30)
-    wait_for("it answers again", lambda: not stands(private, box))
+    wait_for("it answers again", lambda: not stands(private, sandbox))
     assert not world.engine.observe().blind
     assert world.state(second) == "running"
-    unpausing = UnpauseContainer(uid, box.name, box.id, "a test")
-    wait_for("it goes on", lambda: world.engine.act(unpausing) == Ok(box.id))
-    assert private.docker("exec", box.id, "echo", "hello") == "hello"
+    unpausing = UnpauseContainer(uid, sandbox.name, sandbox.id, "a test")
+    wait_for("it goes on", lambda: world.engine.act(unpausing) == Ok(sandbox.id))
+    assert private.docker("exec", sandbox.id, "echo", "hello") == "hello"
 
 
 def test_one_that_is_to_go_goes(private: PrivateEngine, world: World) -> None:
     uid = world.new_uid()
-    box = world.running(uid)
-    stuck(private, box)
-    removal = RemoveContainer(uid, box.name, box.id, "a test")
+    sandbox = world.running(uid)
+    stuck(private, sandbox)
+    removal = RemoveContainer(uid, sandbox.name, sandbox.id, "a test")
     wait_for("it is removed", lambda: isinstance(world.engine.act(removal), Ok))
-    assert box.id not in private.docker("ps", "-aq", "--no-trunc").split()
+    assert sandbox.id not in private.docker("ps", "-aq", "--no-trunc").split()
 
 
 def test_it_is_freed_before_any_call_times_out(private: PrivateEngine) -> None:
     """Wait for the engine's event of the pause."""
     with opened(private, call_timeout_seconds=200) as world:
-        box = world.running(world.new_uid())
-        stuck(private, box)
-        wait_for("it is freed", lambda: not stands(private, box))
+        sandbox = world.running(world.new_uid())
+        stuck(private, sandbox)
+        wait_for("it is freed", lambda: not stands(private, sandbox))
 
 
 def test_a_pause_waits_for_exec_starts(private: PrivateEngine) -> None:
@@ -128,13 +128,13 @@ def test_a_pause_waits_for_exec_starts(private: PrivateEngine) -> None:
 
 def paused_again_and_again(world: World) -> None:
     uid = world.new_uid()
-    box = world.running(uid, limits=ROOMY)
+    sandbox = world.running(uid, limits=ROOMY)
     over, end, wrong = threading.Event(), [], []
 
     def run() -> None:
         while not over.is_set():
             try:
-                end.append(list(world.streams.exec(box.id, ["echo", "hello"])))
+                end.append(list(world.streams.exec(sandbox.id, ["echo", "hello"])))
             except StreamError as error:
                 if "paused" not in str(error):
                     wrong.append(str(error))
@@ -147,8 +147,8 @@ def paused_again_and_again(world: World) -> None:
         for _ in range(12):
             before = len(end)
             wait_for("commands end", lambda before=before: len(end) > before + 1)
-            assert world.engine.act(PauseContainer(uid, box.name, box.id, "a test")) == Ok(box.id)
-            assert world.engine.act(UnpauseContainer(uid, box.name, box.id, "a test")) == Ok(box.id)
+            assert world.engine.act(PauseContainer(uid, sandbox.name, sandbox.id, "a test")) == Ok(sandbox.id)
+            assert world.engine.act(UnpauseContainer(uid, sandbox.name, sandbox.id, "a test")) == Ok(sandbox.id)
     finally:
         over.set()
         for entry in threads:

@@ -32,12 +32,12 @@ def world() -> Iterator[World]:
 
 
 def test_a_port_of_a_box_without_network(world: World) -> None:
-    box = world.running(world.new_uid(), image="paddock/python:1", command=("python3", "-c", SERVER))
+    sandbox = world.running(world.new_uid(), image="paddock/python:1", command=("python3", "-c", SERVER))
     ports = world.engine.ports  # type: ignore[attr-defined]
 
     def connected() -> object:
         try:
-            return ports.connect(box, 8500)
+            return ports.connect(sandbox, 8500)
         except StreamError:
             return None
 
@@ -49,9 +49,9 @@ def test_a_port_of_a_box_without_network(world: World) -> None:
             observed += piece
     assert observed == b"heard " + b"x" * 100_000
     with pytest.raises(StreamError, match="nothing listens on port 8501"):
-        ports.connect(box, 8501)
+        ports.connect(sandbox, 8501)
     with pytest.raises(StreamError, match="no longer belongs to container"):
-        ports.connect(replace(box, pid=os.getpid()), 8500)
-    world.hand.kill(box.name)
+        ports.connect(replace(sandbox, pid=os.getpid()), 8500)
+    world.hand.kill(sandbox.name)
     with pytest.raises(StreamError, match="can't be reached"):
-        wait_for("it is gone", lambda: ports.connect(box, 8500) and None)
+        wait_for("it is gone", lambda: ports.connect(sandbox, 8500) and None)

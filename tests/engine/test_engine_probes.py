@@ -55,7 +55,7 @@ def world() -> Iterator[World]:
 
 
 @pytest.fixture(scope="module")
-def box(world: World) -> Container:
+def sandbox(world: World) -> Container:
     limits = Limits(cpu_millicores=1000, memory_bytes=128 << 20, pids=64)
     command = ("python3", "-c", SERVER)
     running = world.running(world.new_uid(), image="paddock/python:1", command=command, limits=limits)
@@ -65,8 +65,8 @@ def box(world: World) -> Container:
     return running
 
 
-def watch(box: Container, **asked: Any) -> Watch:
-    return Watch("readiness", Probe.model_validate(asked), (box.id, box.started_at), box.pid, 0.0)
+def watch(sandbox: Container, **asked: Any) -> Watch:
+    return Watch("readiness", Probe.model_validate(asked), (sandbox.id, sandbox.started_at), sandbox.pid, 0.0)
 
 
 HTTP = {
@@ -83,32 +83,34 @@ HTTP = {
 
 
 @pytest.mark.parametrize("port", HTTP)
-def test_http(world: World, box: Container, port: int) -> None:
-    assert world.probes.probe(watch(box, httpGet={"port": port, "path": "/ready"})) == HTTP[port]
+def test_http(world: World, sandbox: Container, port: int) -> None:
+    assert world.probes.probe(watch(sandbox, httpGet={"port": port, "path": "/ready"})) == HTTP[port]
 
 
-def test_tcp(world: World, box: Container) -> None:
-    assert world.probes.probe(watch(box, tcpSocket={"port": 8007})) == ProbeResult("success")
-    assert world.probes.probe(watch(box, tcpSocket={"port": 8009})).outcome == "failure"
+def test_tcp(world: World, sandbox: Container) -> None:
+    assert world.probes.probe(watch(sandbox, tcpSocket={"port": 8007})) == ProbeResult("success")
+    assert world.probes.probe(watch(sandbox, tcpSocket={"port": 8009})).outcome == "failure"
 
 
-def test_https_to_what_is_no_tls_fails(world: World, box: Container) -> None:
-    assert world.probes.probe(watch(box, httpGet={"port": 8001, "scheme": "HTTPS"})).outcome == "failure"
+def test_https_to_what_is_no_tls_fails(world: World, sandbox: Container) -> None:
+    assert world.probes.probe(watch(sandbox, httpGet={"port": 8001, "scheme": "HTTPS"})).outcome == "failure"
 
 
-def test_a_command_that_never_stops_talking_is_ended(world: World, box: Container) -> None:
+def test_a_command_that_never_stops_talking_is_ended(world: World, sandbox: Container) -> None:
     talk = ["python3", "-c", "while True: print('x' * 4096)"]
     document = {"exec": {"command": talk}, "timeoutSeconds": 30}
-    assert world.probes.probe(watch(box, **document)) == ProbeResult("failure", "the command wrote more than 64 KiB")
+    assert world.probes.probe(watch(sandbox, **document)) == ProbeResult(
+        "failure", "the command wrote more than 64 KiB"
+    )
 
 
-def test_no_thread_stays_in_the_box(world: World, box: Container) -> None:
-    socket_in(box.pid, box.id).close()
+def test_no_thread_stays_in_the_box(world: World, sandbox: Container) -> None:
+    socket_in(sandbox.pid, sandbox.id).close()
     assert not any(thread.name == "engine-netns" for thread in threading.enumerate())
 
 
-def test_a_probe_never_enters_a_reused_pid(box: Container) -> None:
+def test_a_probe_never_enters_a_reused_pid(sandbox: Container) -> None:
     with pytest.raises(NetworkUnreachable, match="no longer belongs to container"):
-        socket_in(os.getpid(), box.id)
+        socket_in(os.getpid(), sandbox.id)
     with pytest.raises(NetworkUnreachable, match="no longer belongs to container 000000000000"):
-        socket_in(box.pid, "0" * 64)
+        socket_in(sandbox.pid, "0" * 64)

@@ -109,7 +109,7 @@ def world() -> Iterator[World]:
         yield created.settled()
 
 
-def box(world: World, seccomp: str) -> Container:
+def sandbox(world: World, seccomp: str) -> Container:
     folders, limits = (Tmpfs("/tmp", 16 << 20),), Limits(1000, 128 << 20, 64)
     return world.running(
         world.new_uid(), image=PYTHON, seccomp=seccomp, tmpfs=folders, limits=limits, user="20000:20000"
@@ -117,7 +117,7 @@ def box(world: World, seccomp: str) -> Container:
 
 
 def run(world: World, seccomp: str, script: str) -> str:
-    output, trouble, code = read_all(world.streams.exec(box(world, seccomp).id, ["python", "-c", script]))
+    output, trouble, code = read_all(world.streams.exec(sandbox(world, seccomp).id, ["python", "-c", script]))
     assert code == b"0", trouble.decode()
     return output.decode()
 

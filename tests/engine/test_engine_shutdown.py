@@ -35,19 +35,21 @@ def test_a_stopping_engine_starts_nothing() -> None:
         world.settled()
         uid = world.new_uid()
         private.docker("run", "--detach", "--network", "none", "--stop-timeout", "4", *STUBBORN)
-        box = world.made(uid)
+        sandbox = world.made(uid)
         with ending(private):
-            outcome = world.engine.act(StartContainer(uid, box.name, "a test", box.id))
+            outcome = world.engine.act(StartContainer(uid, sandbox.name, "a test", sandbox.id))
         assert isinstance(outcome, Waiting), outcome
         assert outcome.reason == "EngineUnreachable"
         private.end()
         private.start()
         world.until(lambda: world.state(uid) == "created")
-        assert private.docker("inspect", "--format", "{{.State.StartedAt}}", box.id).startswith("0001-"), "never began"
+        assert private.docker("inspect", "--format", "{{.State.StartedAt}}", sandbox.id).startswith("0001-"), (
+            "never began"
+        )
         starts_and_goes(world, uid)
 
 
 def starts_and_goes(world: World, uid: str) -> None:
-    box = world.only(uid)
-    wait_for("it starts", lambda: isinstance(world.engine.act(StartContainer(uid, box.name, "", box.id)), Ok))
-    wait_for("it is gone", lambda: isinstance(world.engine.act(RemoveContainer(uid, box.name, box.id, "")), Ok))
+    sandbox = world.only(uid)
+    wait_for("it starts", lambda: isinstance(world.engine.act(StartContainer(uid, sandbox.name, "", sandbox.id)), Ok))
+    wait_for("it is gone", lambda: isinstance(world.engine.act(RemoveContainer(uid, sandbox.name, sandbox.id, "")), Ok))

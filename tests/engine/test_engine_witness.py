@@ -67,16 +67,16 @@ def api() -> Iterator[Any]:
 @pytest.fixture
 def run(api: Any, request: pytest.FixtureRequest) -> Iterator[Callable[..., Box]]:
     """Start a container with that Python program in it."""
-    boxes: list[Box] = []
+    sandboxes: list[Box] = []
 
     def start(program: str, *options: str) -> Box:
-        name = f"witness-{abs(hash(request.node.nodeid)) % 10**8}-{len(boxes)}"
+        name = f"witness-{abs(hash(request.node.nodeid)) % 10**8}-{len(sandboxes)}"
         docker("run", "-d", "--name", name, "--init", *options, PYTHON, "python3", "-uc", program)
-        boxes.append(Box(name, api))
-        return boxes[-1]
+        sandboxes.append(Box(name, api))
+        return sandboxes[-1]
 
     yield start
-    for sandbox in boxes:
+    for sandbox in sandboxes:
         sandbox.close()
         docker("rm", "-f", sandbox.name, check=False)
 
@@ -96,12 +96,12 @@ time.sleep(10**6)
 
 
 def test_cpu_of_a_spin_of_known_length(run: Callable[..., Box]) -> None:
-    box = run(SPIN % 2)
-    box.says("ready")
-    before = box.files().cpu_usage_seconds
-    docker("kill", "--signal", "USR1", box.name)
-    box.says("done")
-    files, engine = box.files(), box.engine()
+    sandbox = run(SPIN % 2)
+    sandbox.says("ready")
+    before = sandbox.files().cpu_usage_seconds
+    docker("kill", "--signal", "USR1", sandbox.name)
+    sandbox.says("done")
+    files, engine = sandbox.files(), sandbox.engine()
     assert 2 <= files.cpu_usage_seconds - before < 2.5, "the spin, and what starts and ends it"
     assert files.cpu_usage_seconds == pytest.approx(engine.cpu_usage_seconds, abs=0.1)
     assert files.cpu_user_seconds == pytest.approx(engine.cpu_user_seconds, abs=0.1)
@@ -111,9 +111,9 @@ def test_cpu_of_a_spin_of_known_length(run: Callable[..., Box]) -> None:
 
 def test_memory_of_a_known_allocation(run: Callable[..., Box]) -> None:
     program = f"held = bytearray(b'x' * {64 * MIB}); print('held'){REST}"
-    box = run(program, "--memory", "256m", "--memory-swap", "256m")
-    box.says("held")
-    files, engine = box.files(), box.engine()
+    sandbox = run(program, "--memory", "256m", "--memory-swap", "256m")
+    sandbox.says("held")
+    files, engine = sandbox.files(), sandbox.engine()
     assert 64 * MIB <= files.memory_rss_bytes < 90 * MIB
     assert 64 * MIB <= files.memory_working_set_bytes < 110 * MIB
     assert (files.memory_peak_bytes or 10**12) >= files.memory_rss_bytes
@@ -130,11 +130,11 @@ def test_network_of_known_transfers_in_each_direction(run: Callable[..., Box]) -
         f" while n < {5 * MIB}: n += len(c.recv(65536))\n"
         f" c.sendall(b'x' * {2 * MIB})\n c.close()\n"
     )
-    box = run(program)
-    box.says("listens")
-    before = box.files().network
+    sandbox = run(program)
+    sandbox.says("listens")
+    before = sandbox.files().network
     assert before is not None
-    with socket.create_connection((box.address(), 7000), timeout=30) as peer:
+    with socket.create_connection((sandbox.address(), 7000), timeout=30) as peer:
         peer.sendall(b"x" * (5 * MIB))
         received = 0
         while chunk := peer.recv(65536):
@@ -142,10 +142,10 @@ def test_network_of_known_transfers_in_each_direction(run: Callable[..., Box]) -
     assert received == 2 * MIB
 
     def agree() -> bool:
-        return box.files().network == box.engine().network
+        return sandbox.files().network == sandbox.engine().network
 
     wait_for("both witnesses agree to the byte once all is quiet", agree)
-    after = box.files().network
+    after = sandbox.files().network
     assert after is not None
     assert 5 * MIB <= after.receive_bytes - before.receive_bytes < 5.5 * MIB
     assert 2 * MIB <= after.transmit_bytes - before.transmit_bytes < 2.5 * MIB
@@ -173,9 +173,9 @@ def test_disk_io_of_known_size(run: Callable[..., Box]) -> None:
     # With cgroup v1, kernels from 6.10 on count nothing until somebody sets a limit of the device: here, one never met.
     limit = f"{disk_of(docker('info', '-f', '{{.DockerRootDir}}'))}:1tb"
     wide = ("--device-write-bps", limit, "--device-read-bps", limit)
-    box = run(DIRECT + REST.lstrip("; "), "--user", "0:0", *wide)
-    box.says("moved")
-    files, engine = box.files(), box.engine()
+    sandbox = run(DIRECT + REST.lstrip("; "), "--user", "0:0", *wide)
+    sandbox.says("moved")
+    files, engine = sandbox.files(), sandbox.engine()
     assert files.fs_write_bytes is not None
     assert files.fs_read_bytes is not None
     assert 8 * MIB <= files.fs_write_bytes < 10 * MIB, "the file, and a little of the file system's own"
@@ -193,9 +193,9 @@ def test_processes(run: Callable[..., Box]) -> None:
     program = (
         f"import subprocess\nheld = [subprocess.Popen(['sleep', '1000000']) for _ in range(9)]\nprint('held'){REST}"
     )
-    box = run(program, "--pids-limit", "64")
-    box.says("held")
-    files, engine = box.files(), box.engine()
+    sandbox = run(program, "--pids-limit", "64")
+    sandbox.says("held")
+    files, engine = sandbox.files(), sandbox.engine()
     assert files.pids == engine.pids == 11, "nine, their parent, and init"
     assert files.pids_limit == engine.pids_limit == 64
 
@@ -205,9 +205,9 @@ def test_forks_refused_at_the_limit(run: Callable[..., Box]) -> None:
         "import subprocess\nheld = []\ntry:\n while True: held.append(subprocess.Popen(['sleep', '1000000']))\n"
         f"except OSError: print('refused'){REST}"
     )
-    box = run(program, "--pids-limit", "16")
-    box.says("refused")
-    files = box.files()
+    sandbox = run(program, "--pids-limit", "16")
+    sandbox.says("refused")
+    files = sandbox.files()
     assert files.pids == 16
     assert files.pids_limit_hits is None or files.pids_limit_hits >= 1
 
@@ -218,9 +218,9 @@ def test_a_process_killed_for_want_of_memory(run: Callable[..., Box]) -> None:
         f"ended = subprocess.run([sys.executable, '-c', \"b'x' * {512 * MIB}\"]).returncode\n"
         f"print('killed' if ended == -9 else ended){REST}"
     )
-    box = run(program, "--memory", "64m", "--memory-swap", "64m")
-    box.says("killed")
-    files = box.files()
+    sandbox = run(program, "--memory", "64m", "--memory-swap", "64m")
+    sandbox.says("killed")
+    files = sandbox.files()
     assert files.oom_kills == 1
     assert files.memory_peak_bytes == 64 * MIB
     # Some kernels with cgroup v1 (6.18) leave failcnt at 0 all the same: the figure is the file's.
@@ -229,17 +229,17 @@ def test_a_process_killed_for_want_of_memory(run: Callable[..., Box]) -> None:
 
 
 def test_throttling(run: Callable[..., Box]) -> None:
-    box = run(SPIN % 0.4)
-    box.says("ready")
-    before = box.files()
+    sandbox = run(SPIN % 0.4)
+    sandbox.says("ready")
+    before = sandbox.files()
     assert before.cpu_periods is None, "nothing holds it back yet"
-    docker("update", "--cpus", "0.05", box.name)  # so little that a busy host gives it that much all the same
-    docker("kill", "--signal", "USR1", box.name)
-    box.says("done")
-    files = box.files()
+    docker("update", "--cpus", "0.05", sandbox.name)  # so little that a busy host gives it that much all the same
+    docker("kill", "--signal", "USR1", sandbox.name)
+    sandbox.says("done")
+    files = sandbox.files()
 
     def agree() -> bool:
-        first, engine = box.files(), box.engine()
+        first, engine = sandbox.files(), sandbox.engine()
         figures = ("cpu_periods", "cpu_throttled_periods", "cpu_throttled_seconds")
         return all(getattr(first, name) == pytest.approx(getattr(engine, name)) for name in figures)
 
@@ -253,8 +253,8 @@ def test_throttling(run: Callable[..., Box]) -> None:
 
 def test_no_network_metrics_without_a_network(run: Callable[..., Box]) -> None:
     for network in ("none", "host"):
-        box = run(REST.lstrip("; "), "--network", network)
-        assert (box.files().network, box.engine().network) == (None, None)
+        sandbox = run(REST.lstrip("; "), "--network", network)
+        assert (sandbox.files().network, sandbox.engine().network) == (None, None)
 
 
 def test_waiting_for_a_processor(api: Any, run: Callable[..., Box]) -> None:
@@ -264,14 +264,14 @@ def test_waiting_for_a_processor(api: Any, run: Callable[..., Box]) -> None:
         # One write each: two that print at once mix their lines.
         "os.write(1, open('/proc/self/schedstat').read().split()[1].encode() + b'\\n')\ntime.sleep(10**6)"
     )
-    box = run(program, "--cpuset-cpus", "0")
+    sandbox = run(program, "--cpuset-cpus", "0")
 
     def both() -> list[int] | None:
-        numbers = [int(line) for line in docker("logs", box.name).splitlines()]
+        numbers = [int(line) for line in docker("logs", sandbox.name).splitlines()]
         return numbers if len(numbers) == 2 else None
 
     waited = sum(wait_for("both have spun", both, 120)) / 1e9
-    observed = stalled(box)
+    observed = stalled(sandbox)
     assert observed.cpu_waiting_seconds is not None
     assert waited > 0.5
     assert 0.9 * waited / 2 < observed.cpu_waiting_seconds < 1.1 * waited
@@ -281,11 +281,11 @@ def test_waiting_for_a_processor(api: Any, run: Callable[..., Box]) -> None:
 def test_waiting_for_the_disk(run: Callable[..., Box]) -> None:
     """Each write past the cache is waited for, by the only process there is: what it counts itself is the witness."""
     timed = DIRECT.replace("for _ in range(8)", "import time; began = time.monotonic()\nfor _ in range(64)")
-    box = run(
+    sandbox = run(
         timed.replace("print('moved')", "print('moved', time.monotonic() - began)") + REST.lstrip("; "), "--user", "0:0"
     )
-    line = wait_for("it has moved them", lambda: docker("logs", box.name).strip())
-    observed = stalled(box)
+    line = wait_for("it has moved them", lambda: docker("logs", sandbox.name).strip())
+    observed = stalled(sandbox)
     assert observed.io_waiting_seconds is not None
     assert 0 < observed.io_waiting_seconds < float(line.split()[1]) + 1, "no longer than it took, and the start"
 
@@ -296,20 +296,20 @@ def test_waiting_for_memory(run: Callable[..., Box]) -> None:
         f"out = open('/work.bin', 'wb')\nfor _ in range(96): out.write(b'x' * {MIB})\nout.close()\n"
         "for _ in range(4):\n with open('/work.bin', 'rb') as file:\n  while file.read(1 << 20): pass\nprint('read')"
     )
-    box = run(program + REST, "--memory", "32m", "--memory-swap", "32m", "--user", "0:0")
-    box.says("read")
-    observed = stalled(box)
+    sandbox = run(program + REST, "--memory", "32m", "--memory-swap", "32m", "--user", "0:0")
+    sandbox.says("read")
+    observed = stalled(sandbox)
     assert observed.memory_waiting_seconds is not None
     assert observed.memory_waiting_seconds > 0
     assert (observed.memory_stalled_seconds or 0) <= observed.memory_waiting_seconds
     assert observed.memory_limit_hits is not None
 
 
-def stalled(box: Box) -> Usage:
+def stalled(sandbox: Box) -> Usage:
     """As a scrape with every detail reads it."""
     reader = CgroupUsage(stalls=True)
     try:
-        observed = reader.read([box.container])[box.container.id]
+        observed = reader.read([sandbox.container])[sandbox.container.id]
     finally:
         reader.close()
     if observed.cpu_waiting_seconds is None:
@@ -323,15 +323,15 @@ def test_sizes_of_layer_and_log(api: Any, run: Callable[..., Box]) -> None:
         f"import os, sys\nopen('/work.bin', 'wb').write(os.urandom({8 * MIB}))\nos.symlink('/usr', '/link')\n"
         f"os.sync()\nfor _ in range({lines}): print('{line}')\nprint('written'){REST}"
     )
-    box = run(program, "--user", "0:0")
-    box.says("written")
-    container = box.container
-    engine = api.inspect_container(box.name)["Id"]
+    sandbox = run(program, "--user", "0:0")
+    sandbox.says("written")
+    container = sandbox.container
+    engine = api.inspect_container(sandbox.name)["Id"]
     (reported,) = [entry["SizeRw"] for entry in api.containers(size=True, filters={"id": engine})]
     # The containerd image store has no folder of its own for a layer: there the engine's figure counts.
     content = tree_bytes(container.layer_path) if container.layer_path else reported
     assert 8 * MIB <= content < 9 * MIB
     assert content == pytest.approx(reported, abs=MIB // 2)
-    log = box.files().log_bytes
+    log = sandbox.files().log_bytes
     assert log is not None
     assert lines * (len(line) + 1) < log < lines * (len(line) + 100), "each line, and what the engine notes beside it"

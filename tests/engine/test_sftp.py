@@ -99,21 +99,21 @@ def test_open_follows_its_flags(client: Client) -> None:
 
 
 def test_names_are_changed_linked_and_removed(client: Client) -> None:
-    box = client.root / "workspace"
-    (box / "a").write_text("a")
-    (box / "b").write_text("b")
+    sandbox = client.root / "workspace"
+    (sandbox / "a").write_text("a")
+    (sandbox / "b").write_text("b")
     assert client.code(sftp.RENAME, text("a") + text("b")) == sftp.FAILURE
     assert client.code(sftp.EXTENDED, text("posix-rename@openssh.com") + text("a") + text("b")) == sftp.OK
     assert client.code(sftp.SYMLINK, text("b") + text("link")) == sftp.OK
     assert client.ask(sftp.READLINK, text("link"))[1][4:].startswith(text("b"))
     assert client.code(sftp.EXTENDED, text("hardlink@openssh.com") + text("b") + text("hard")) == sftp.OK
-    assert (box / "hard").stat().st_nlink == 2
+    assert (sandbox / "hard").stat().st_nlink == 2
     assert client.code(sftp.MKDIR, text("folder") + struct.pack(">II", 4, 0o777)) == sftp.OK
-    assert stat.S_IMODE((box / "folder").stat().st_mode) & 0o777 == 0o755
+    assert stat.S_IMODE((sandbox / "folder").stat().st_mode) & 0o777 == 0o755
     assert client.code(sftp.REMOVE, text("folder")) == sftp.FAILURE
     assert client.code(sftp.RMDIR, text("folder")) == sftp.OK
     assert client.code(sftp.REMOVE, text("none")) == sftp.NO_SUCH_FILE
-    assert sorted(entry.name for entry in box.iterdir()) == ["b", "hard", "link"]
+    assert sorted(entry.name for entry in sandbox.iterdir()) == ["b", "hard", "link"]
 
 
 def test_attributes_are_set_and_read(client: Client) -> None:

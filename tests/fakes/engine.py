@@ -652,8 +652,8 @@ class FakeEngine:
     # ports.UsageReader
 
     def read(self, containers: Iterable[Container]) -> Mapping[str, Usage]:
-        boxes = [self._boxes[container.id] for container in containers if container.id in self._boxes]
-        return {sandbox.id: _usage(sandbox, self._clock.now()) for sandbox in boxes if sandbox.state in _LIVE}
+        sandboxes = [self._boxes[container.id] for container in containers if container.id in self._boxes]
+        return {sandbox.id: _usage(sandbox, self._clock.now()) for sandbox in sandboxes if sandbox.state in _LIVE}
 
     # ports.CpuReader
 
@@ -914,15 +914,15 @@ class FakeEngine:
         return Ok()
 
     def _save_files(self, action: SaveFiles) -> Outcome:
-        boxes = [sandbox for sandbox in self._boxes.values() if self._is_ours(sandbox, action.uid)]
-        if any(sandbox.state in _LIVE for sandbox in boxes):
+        sandboxes = [sandbox for sandbox in self._boxes.values() if self._is_ours(sandbox, action.uid)]
+        if any(sandbox.state in _LIVE for sandbox in sandboxes):
             return Waiting(0.1, "StillRunning", f"{action.name} runs")
         if action.keep and action.uid in self.too_large:
             return Transient(FILES_NOT_SAVED, f"{action.name}: its files in memory are too large")
         files = {**self.saved_files.pop(action.uid, {}), **self.in_memory.pop(action.uid, {})}
-        for entry in boxes:
+        for entry in sandboxes:
             entry.mounts = tuple(mount for mount in entry.mounts if mount.kind in ("host", "volume"))
-        self.places[action.uid] = {mount.path: mount for box in boxes for mount in box.mounts}
+        self.places[action.uid] = {mount.path: mount for box in sandboxes for mount in box.mounts}
         if not action.keep:
             return Ok()
         if files:

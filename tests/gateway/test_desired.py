@@ -35,12 +35,12 @@ def container(of: Sandbox, **given: Any) -> Container:
     return replace(created, **given)
 
 
-def snapshot(*boxes: Sandbox, containers: tuple[Container, ...] = (), **more: Any) -> Snapshot:
+def snapshot(*sandboxes: Sandbox, containers: tuple[Container, ...] = (), **more: Any) -> Snapshot:
     document = {
-        sandbox.obj.uid: tuple(first for first in containers if first.uid == sandbox.obj.uid) for sandbox in boxes
+        sandbox.obj.uid: tuple(first for first in containers if first.uid == sandbox.obj.uid) for sandbox in sandboxes
     }
     observed = Observation(revision=1, containers=document)
-    return Snapshot(0.0, "i", {sandbox.obj.uid: sandbox for sandbox in boxes}, observed, **more)
+    return Snapshot(0.0, "i", {sandbox.obj.uid: sandbox for sandbox in sandboxes}, observed, **more)
 
 
 def provider(name: str, url: str = "http://127.0.0.1:11434", namespace: str = "default", **spec: Any) -> Any:

@@ -87,12 +87,14 @@ class CrashingHarness(LoopHarness):
                 document[f"{kind}/{obj.name}"] = (conditions, counts, bool(obj.deleted_at), obj.finalizers)
         instances = self.store.instances()
         document["instances"] = sorted((instance.role, instance.reserves.memory_bytes) for instance in instances)
-        boxes = [container for group in self.engine.observe().containers.values() for container in group]
+        sandboxes = [container for group in self.engine.observe().containers.values() for container in group]
         names = {obj.uid: obj.name for obj in self.store.list("Sandbox")[0]}
         places = (("memory", self.engine.in_memory), ("disk", self.engine.saved_files))
         document["files"] = sorted((names[uid], place, text) for place, files in places for uid, text in _texts(files))
-        document["bound"] = sorted(bound_mount.mount for box in boxes for bound_mount in box.bound)
-        document["containers"] = sorted((box.state, box.limits.memory_bytes) for box in boxes if box.limits)
+        document["bound"] = sorted(bound_mount.mount for sandbox in sandboxes for bound_mount in sandbox.bound)
+        document["containers"] = sorted(
+            (sandbox.state, sandbox.limits.memory_bytes) for sandbox in sandboxes if sandbox.limits
+        )
         return document
 
     def check(self, *, swept: bool = False) -> None:

@@ -54,12 +54,12 @@ def networks(harness: LoopHarness, name: str = "web") -> tuple[str, ...]:
 
 def test_the_bridge_stands_before_the_sandbox_is_made(harness: LoopHarness) -> None:
     uid = running(harness)
-    box, net = harness.container_name("web"), public_name(uid)
+    sandbox, net = harness.container_name("web"), public_name(uid)
     subnet = harness.engine.networks[net].subnet
     assert [str(entry) for entry in harness.engine.calls] == [
         f"make-network {net} guarded {subnet}",
-        f"create {box} from paddock/test-tiny:1",
-        f"start {box}",
+        f"create {sandbox} from paddock/test-tiny:1",
+        f"start {sandbox}",
     ]
     assert networks(harness) == (net,)
     assert harness.condition("web", "NetworkReady") == "True Public"

@@ -54,13 +54,13 @@ def test_the_deadline_of_a_claimed_one_counts_from_its_claim(harness: LoopHarnes
     harness.refer("a", "t", lifecycle={"activeDeadlineSeconds": 100, "keepRunning": True})
     harness.settle(seconds=60)
     assert harness.condition("a", "Ready") == "True Running"
-    box = harness.get("a")
-    assert box is not None
-    assert seconds_of(box.status["startTime"]) == pytest.approx(box.created_at, abs=1)
+    sandbox = harness.get("a")
+    assert sandbox is not None
+    assert seconds_of(sandbox.status["startTime"]) == pytest.approx(sandbox.created_at, abs=1)
     harness.engine.kill(harness.container_name("a"))
     harness.daemon()
     harness.settle(seconds=0)
-    harness.clock.advance(box.created_at + 99 - harness.clock.now())
+    harness.clock.advance(sandbox.created_at + 99 - harness.clock.now())
     harness.settle(seconds=0)
     assert harness.condition("a", "Ready") == "True Running"
     harness.settle(seconds=30)

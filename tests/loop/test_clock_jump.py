@@ -69,7 +69,7 @@ def test_idle_time_goes_on_across_a_clock_jump(harness: LoopHarness, seconds: fl
     harness.daemon()
     harness.apply("web", lifecycle={**IDLE, "idleTimeoutSeconds": 200})
     harness.settle(seconds=0)
-    box = harness.engine.box(harness.container_name("web"))
+    sandbox = harness.engine.box(harness.container_name("web"))
 
     def go_on(seconds: int) -> None:
         for _ in range(seconds):
@@ -89,9 +89,9 @@ def test_idle_time_goes_on_across_a_clock_jump(harness: LoopHarness, seconds: fl
         go_on(10)
     harness.daemon()  # what is stored has moved, too
     go_on(105 if is_used else 75)
-    assert box.state is State.RUNNING
+    assert sandbox.state is State.RUNNING
     go_on(10)
-    assert box.state is State.EXITED
+    assert sandbox.state is State.EXITED
     assert harness.condition("web", "Suspended") == "True IdleReaped"
 
 
@@ -101,13 +101,13 @@ def test_short_idle_time_goes_on_too(harness: LoopHarness) -> None:
     harness.daemon()
     harness.apply("web", lifecycle=IDLE)
     harness.settle(seconds=0)
-    box = harness.engine.box(harness.container_name("web"))
+    sandbox = harness.engine.box(harness.container_name("web"))
     for second in range(62):
-        assert box.state is State.RUNNING or second > 59
+        assert sandbox.state is State.RUNNING or second > 59
         harness.clock.advance(1 - 3600 * (second == 30))
         ticks.advance(1)
         harness.settle(seconds=0)
-    assert box.state is State.EXITED
+    assert sandbox.state is State.EXITED
 
 
 def test_a_use_right_after_the_clock_jump_counts(harness: LoopHarness) -> None:

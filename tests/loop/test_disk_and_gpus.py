@@ -15,7 +15,7 @@ SMALL = {"memory": "64Mi", "cpu": "100m", "pids": 16}
 QUICK = {"shutdownGracePeriodSeconds": 0}
 
 
-def box(harness: LoopHarness, name: str, state: str = "Running", **limits: Any) -> None:
+def sandbox(harness: LoopHarness, name: str, state: str = "Running", **limits: Any) -> None:
     harness.apply(name, resources={"limits": {**SMALL, **limits}}, runState=state, lifecycle=QUICK)
     harness.settle()
 
@@ -29,9 +29,9 @@ def quota(harness: LoopHarness, hard: dict[str, Any], one: dict[str, Any] | None
 def test_what_can_never_fit_is_refused(harness: LoopHarness) -> None:
     quota(harness, {"gpus": 4, "disk": "10Gi"}, {"gpus": 1})
     with pytest.raises(errors.Invalid, match="gpus: 2 requested, 1 is the maximum for one sandbox"):
-        box(harness, "a", gpus=2)
+        sandbox(harness, "a", gpus=2)
     with pytest.raises(errors.Invalid, match="disk: 11Gi requested"):
-        box(harness, "a", disk="11Gi")
+        sandbox(harness, "a", disk="11Gi")
 
 
 def test_a_pool_without_gpus_serves_none_that_wants_one(harness: LoopHarness) -> None:

@@ -37,7 +37,7 @@ def becomes(harness: LoopHarness, facts: HostFacts) -> None:
     harness.settle()
 
 
-def box(harness: LoopHarness, name: str = "a", disk: str = "1Gi", level: str = "development", **more: Any) -> None:
+def sandbox(harness: LoopHarness, name: str = "a", disk: str = "1Gi", level: str = "development", **more: Any) -> None:
     resources: dict[str, Any] = {"limits": {"disk": disk} if disk else {}}
     if more:
         resources["disk"] = more
@@ -60,10 +60,10 @@ def writes(harness: LoopHarness, count: int, name: str = "a") -> None:
 
 def test_where_it_cannot_be_held_required_is_refused_and_all_else_is_soft(harness: LoopHarness) -> None:
     with pytest.raises(errors.Invalid, match="can't be Required on this host: the engine refuses a size"):
-        box(harness, enforcement="Required")
+        sandbox(harness, enforcement="Required")
     with pytest.raises(errors.Invalid, match=r"set resources\.limits\.disk"):
-        box(harness, disk="", enforcement="Required")
-    box(harness, enforcement="BestEffort")
+        sandbox(harness, disk="", enforcement="Required")
+    sandbox(harness, enforcement="BestEffort")
     assert storage(harness) == 0
     assert harness.condition("a", TYPE) == "False Soft"
 
@@ -71,7 +71,7 @@ def test_where_it_cannot_be_held_required_is_refused_and_all_else_is_soft(harnes
 def test_nothing_is_decided_before_the_host_has_said_what_it_can(harness: LoopHarness) -> None:
     harness.engine.facts = HostFacts()
     harness.engine.observe_now()
-    box(harness)
+    sandbox(harness)
     assert not harness.engine.calls
     becomes(harness, ENFORCES)
     assert storage(harness) == 1 << 30

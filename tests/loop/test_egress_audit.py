@@ -39,12 +39,12 @@ def say(harness: LoopHarness, *said: tuple[str, str, str]) -> None:
     """Lines of its proxy: (result, target, server)."""
     stored = harness.get("web")
     assert stored is not None
-    box = harness.engine.box(egress_name(stored.uid))
+    sandbox = harness.engine.box(egress_name(stored.uid))
     for result, target, server in said:
         harness.clock.advance(1)
         at = harness.clock.now()
         line = f"{at:.3f} 10.0.0.1 {result} GET {target} - {server} 10\n"
-        box.output.append((at, Chunk("stdout", line.encode())))
+        sandbox.output.append((at, Chunk("stdout", line.encode())))
 
 
 def entries(harness: LoopHarness) -> list[AuditEntry]:

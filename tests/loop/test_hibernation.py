@@ -179,7 +179,7 @@ def test_warm_members_hibernate_and_a_claim_wakes_one(harness: LoopHarness) -> N
     pool = {"templateRef": {"name": "t"}, "warmReplicas": 2, "warmState": "Hibernated"}
     put(harness, "SandboxPool", "warm", pool)
     harness.settle(seconds=5)
-    assert {box.state for box in boxes(harness)} == {State.PAUSED}
+    assert {sandbox.state for sandbox in sandboxes(harness)} == {State.PAUSED}
     sandbox_pool = harness.store.get("SandboxPool", "default", "warm")
     assert sandbox_pool is not None
     assert sandbox_pool.status["readyReplicas"] == 2
@@ -209,7 +209,7 @@ def test_opening_a_project_wakes_its_sandbox(harness: LoopHarness) -> None:
     assert harness.condition("web", "Ready") == "True Running"
 
 
-def boxes(harness: LoopHarness) -> list[Any]:
+def sandboxes(harness: LoopHarness) -> list[Any]:
     return [container for group in harness.engine.observe().containers.values() for container in group]
 
 

@@ -153,11 +153,11 @@ class Life(RuleBasedStateMachine):
                 State.CREATED,
             )
             return
-        box = self.harness.engine.box(container)
-        assert box.state is state
-        assert box.networks == ("none",)
-        assert box.image_id == self.harness.engine.images[spec.template.image]
-        assert box.limits.memory_bytes == spec.resources.limits.memory
+        running = self.harness.engine.box(container)
+        assert running.state is state
+        assert running.networks == ("none",)
+        assert running.image_id == self.harness.engine.images[spec.template.image]
+        assert running.limits.memory_bytes == spec.resources.limits.memory
 
     @invariant()
     def at_most_one_container_each(self) -> None:

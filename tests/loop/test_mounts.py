@@ -73,12 +73,14 @@ def test_a_sandbox_with_a_workspace_is_never_handed_out_again(harness: LoopHarne
     """A store that was put back takes it for a member: nothing but what is bound tells that it is none."""
     filled(harness)
     member = next(instance for instance in harness.store.instances() if instance.role == "warm")
-    box = harness.engine.box(member.name)
+    sandbox = harness.engine.box(member.name)
     harness.engine.act(
-        BindMounts(member.uid, box.name, "default", TINY, "", (), (next(iter(_asked(harness))),), "by a claim", box.id)
+        BindMounts(
+            member.uid, sandbox.name, "default", TINY, "", (), (next(iter(_asked(harness))),), "by a claim", sandbox.id
+        )
     )
     harness.settle()
-    assert box.name not in boxes(harness)
+    assert sandbox.name not in boxes(harness)
 
 
 def _asked(harness: LoopHarness) -> Any:

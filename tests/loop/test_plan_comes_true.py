@@ -26,7 +26,7 @@ def document(name: str = "web", kind: str = "Sandbox", **spec: Any) -> str:
     return json.dumps({"apiVersion": "paddock/v1alpha1", "kind": kind, "metadata": metadata, "spec": spec})
 
 
-def box(**spec: Any) -> dict[str, Any]:
+def sandbox(**spec: Any) -> dict[str, Any]:
     template = {"image": TINY, "command": ["sleep", "1000000"], **spec.pop("template", {})}
     return {"template": template, **spec}
 
@@ -65,12 +65,12 @@ def apply(harness: LoopHarness, text: str) -> None:
 
 
 def running(harness: LoopHarness, **spec: Any) -> None:
-    apply(harness, document(**box(**spec)))
+    apply(harness, document(**sandbox(**spec)))
     harness.settle()
 
 
 def test_create(harness: LoopHarness) -> None:
-    text = document(**box())
+    text = document(**sandbox())
     differences = planned(harness, text)
     assert differences[0].result == "created"
     assert harness.names() == []
@@ -79,14 +79,14 @@ def test_create(harness: LoopHarness) -> None:
 
 def test_unchanged(harness: LoopHarness) -> None:
     running(harness)
-    differences = planned(harness, document(**box()))
+    differences = planned(harness, document(**sandbox()))
     assert (differences[0].result, differences[0].changes) == ("unchanged", ())
-    assert compare(harness, differences, lambda: apply(harness, document(**box()))) == []
+    assert compare(harness, differences, lambda: apply(harness, document(**sandbox()))) == []
 
 
 def test_memory_is_changed_in_place(harness: LoopHarness) -> None:
     running(harness)
-    text = document(**box(resources={"limits": {"memory": "128Mi"}}))
+    text = document(**sandbox(resources={"limits": {"memory": "128Mi"}}))
     differences = planned(harness, text)
     (change,) = differences[0].changes
     assert (change.field, change.before, change.after) == ("spec.resources.limits.memory", None, "128Mi")
@@ -98,7 +98,7 @@ def test_memory_is_changed_in_place(harness: LoopHarness) -> None:
 def test_another_image_is_a_new_container(harness: LoopHarness, grace: int) -> None:
     spec = {"lifecycle": {"shutdownGracePeriodSeconds": grace}}
     running(harness, **spec)
-    text = document(**box(template={"image": "other:1"}, **spec))
+    text = document(**sandbox(template={"image": "other:1"}, **spec))
     differences = planned(harness, text)
     (change,) = differences[0].changes
     why = f"spec.template.image changed from {TINY} to other:1"
@@ -111,28 +111,28 @@ def test_another_image_is_a_new_container(harness: LoopHarness, grace: int) -> N
 @pytest.mark.parametrize(("state", "calls"), [("Suspended", ["signal"]), ("Paused", ["pause"])])
 def test_run_states_and_back(harness: LoopHarness, state: str, calls: list[str]) -> None:
     running(harness)
-    text = document(**box(runState=state))
+    text = document(**sandbox(runState=state))
     assert compare(harness, planned(harness, text), lambda: apply(harness, text)) == calls
-    back = planned(harness, document(**box()))
+    back = planned(harness, document(**sandbox()))
     assert back[0].changes[0].effect == "live"
     undone = {"Suspended": ["start"], "Paused": ["unpause"]}[state]
-    assert compare(harness, back, lambda: apply(harness, document(**box()))) == undone
+    assert compare(harness, back, lambda: apply(harness, document(**sandbox()))) == undone
 
 
 def test_an_image_for_a_suspended_one_waits_for_its_next_start(harness: LoopHarness) -> None:
     running(harness, runState="Suspended")
-    text = document(**box(template={"image": "other:1"}, runState="Suspended"))
+    text = document(**sandbox(template={"image": "other:1"}, runState="Suspended"))
     differences = planned(harness, text)
     assert differences[0].changes[0].effect == "at next start"
     assert compare(harness, differences, lambda: apply(harness, text)) == []
-    both = document(**box(template={"image": "other:1"}))
+    both = document(**sandbox(template={"image": "other:1"}))
     calls = compare(harness, planned(harness, both), lambda: apply(harness, both))
     assert calls[-2:] == ["create", "start"]
 
 
 def test_several_changes_at_once(harness: LoopHarness) -> None:
     running(harness)
-    text = document(**box(template={"image": "other:1"}, resources={"limits": {"pids": 9}}, restartPolicy="Never"))
+    text = document(**sandbox(template={"image": "other:1"}, resources={"limits": {"pids": 9}}, restartPolicy="Never"))
     differences = planned(harness, text)
     assert sorted(change.effect for change in differences[0].changes) == ["live", "live", "recreate"]
     assert compare(harness, differences, lambda: apply(harness, text)) == ["signal", "remove", "create", "start"]
@@ -140,7 +140,7 @@ def test_several_changes_at_once(harness: LoopHarness) -> None:
 
 def test_deletion_of_one_that_runs(harness: LoopHarness) -> None:
     running(harness)
-    differences = planned(harness, document(**box()), delete=True)
+    differences = planned(harness, document(**sandbox()), delete=True)
     assert (differences[0].result, differences[0].forecasts[0].is_removed) == ("deleted", True)
     assert compare(harness, differences, lambda: harness.delete("web")) == ["signal", "remove"]
     assert harness.names() == []
@@ -150,18 +150,18 @@ def test_deletion_of_one_that_finished(harness: LoopHarness) -> None:
     running(harness, restartPolicy="Never")
     harness.engine.exit(harness.container_name("web"), 0)
     harness.settle()
-    differences = planned(harness, document(**box(restartPolicy="Never")), delete=True)
+    differences = planned(harness, document(**sandbox(restartPolicy="Never")), delete=True)
     assert compare(harness, differences, lambda: harness.delete("web")) == ["remove"]
 
 
 def test_deletion_of_what_is_not_there(harness: LoopHarness) -> None:
-    (difference,) = planned(harness, document(**box()), delete=True)
+    (difference,) = planned(harness, document(**sandbox()), delete=True)
     assert (difference.result, difference.forecasts) == ("absent", ())
 
 
 def test_what_is_refused_is_refused_alike_and_nothing_is_done(harness: LoopHarness) -> None:
     running(harness)
-    text = document(**box(template={"user": "0:0"}))
+    text = document(**sandbox(template={"user": "0:0"}))
     calls = len(harness.engine.calls)
     with pytest.raises(errors.Invalid) as by_diff:
         planned(harness, text)
@@ -210,7 +210,7 @@ def test_a_template_and_its_sandbox_in_one_file(harness: LoopHarness) -> None:
 
 def test_a_daemon_that_has_not_looked_yet_promises_nothing(harness: LoopHarness) -> None:
     with pytest.raises(errors.ServiceUnavailable, match="has not observed"):
-        differ(harness).diff([Source("test", document(**box()))], plan=True)
+        differ(harness).diff([Source("test", document(**sandbox()))], plan=True)
 
 
 def test_a_crash_loop_is_not_called_settled(harness: LoopHarness) -> None:
@@ -218,7 +218,7 @@ def test_a_crash_loop_is_not_called_settled(harness: LoopHarness) -> None:
     for _ in range(2):
         harness.engine.exit(harness.container_name("web"), 1)
         harness.settle(seconds=0)
-    (difference,) = planned(harness, document(**box()))
+    (difference,) = planned(harness, document(**sandbox()))
     assert difference.forecasts[0].reason == "CrashLoopBackOff"
     assert difference.forecasts[0].wait_seconds == pytest.approx(10, abs=1)
 
@@ -226,7 +226,7 @@ def test_a_crash_loop_is_not_called_settled(harness: LoopHarness) -> None:
 def test_a_new_image_while_the_engine_is_away_waits_for_it(harness: LoopHarness) -> None:
     running(harness)
     harness.engine.go_down("connection refused")
-    text = document(**box(template={"image": "other:1"}))
+    text = document(**sandbox(template={"image": "other:1"}))
     (difference,) = planned(harness, text)
     (change,) = difference.changes
     assert (change.effect, change.why) == ("recreate", "once this is over: EngineUnreachable: connection refused")
@@ -239,7 +239,9 @@ WAYS = [(image, memory, state) for image in (TINY, "other:1") for memory in ("64
 
 def asked(name: str, way: tuple[str, str, str]) -> str:
     image, memory, state = way
-    return document(name, **box(template={"image": image}, resources={"limits": {"memory": memory}}, runState=state))
+    return document(
+        name, **sandbox(template={"image": image}, resources={"limits": {"memory": memory}}, runState=state)
+    )
 
 
 @pytest.mark.parametrize("before", WAYS[: len(WAYS) // 2], ids="-".join)

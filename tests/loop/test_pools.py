@@ -66,11 +66,11 @@ def test_a_new_sandbox_takes_a_warm_sandbox_as_it_runs(harness: LoopHarness) -> 
     first = harness.reconcile_pass.run()
     assert not [action for group in first.groups for action in group.actions if isinstance(action, CreateContainer)]
     harness.settle()
-    box = harness.get("a")
-    assert box is not None
-    assert box.status["instanceRef"]["containerID"] in before
-    assert box.status["instanceRef"]["name"] == harness.container_name("a")
-    assert box.status["resources"]["limits"]["memory"] == "256Mi"
+    sandbox = harness.get("a")
+    assert sandbox is not None
+    assert sandbox.status["instanceRef"]["containerID"] in before
+    assert sandbox.status["instanceRef"]["name"] == harness.container_name("a")
+    assert sandbox.status["resources"]["limits"]["memory"] == "256Mi"
     assert launch(harness, "a") == "Warm: "
     assert harness.condition("a", "Ready") == "True Running"
     assert counts(harness) == (2, 2, 1)

@@ -53,19 +53,19 @@ def test_a_sandbox_has_the_profile_that_it_names(harness: LoopHarness) -> None:
     harness.apply("a", template={"securityLevel": "own"})
     harness.settle()
     assert harness.condition("a", "Ready") == "True Running"
-    box = harness.engine.box(harness.container_name("a"))
-    assert box.limits.memory_bytes == 96 << 20
+    sandbox = harness.engine.box(harness.container_name("a"))
+    assert sandbox.limits.memory_bytes == 96 << 20
     assert accepted(harness) == "True Accepted"
     effective = stored(harness).status["effective"]
     assert (effective["capabilities"], effective["defaultLimits"]["memory"]) == (["NET_RAW"], "96Mi")
 
 
 def test_one_file_may_hold_the_profile_and_who_uses_it(harness: LoopHarness) -> None:
-    box = document("Sandbox", "a", {"template": {"image": TINY, "securityLevel": "own"}})
+    sandbox = document("Sandbox", "a", {"template": {"image": TINY, "securityLevel": "own"}})
     with pytest.raises(errors.Invalid, match="there is no security level `own`"):
-        harness.services.apply.apply([Source("test", box)])
+        harness.services.apply.apply([Source("test", sandbox)])
     own_text = document("SecurityProfile", "own", {"base": "full-isolation"})
-    harness.services.apply.apply([Source("test", f"{box}\n---\n{own_text}")])
+    harness.services.apply.apply([Source("test", f"{sandbox}\n---\n{own_text}")])
     harness.settle()
     assert harness.condition("a", "Ready") == "True Running"
 
@@ -147,8 +147,8 @@ def test_the_examples_are_accepted(harness: LoopHarness, path: Path) -> None:
     for name in names:
         (condition,) = stored(harness, name).status["conditions"]
         assert (condition["status"], condition["observedGeneration"]) == ("True", 1)
-    boxes = [applied.obj.name for applied in answer if applied.kind.name == "Sandbox"]
-    assert [harness.condition(sandbox, "Accepted") for sandbox in boxes] == ["True Admitted"] * len(boxes)
+    sandboxes = [applied.obj.name for applied in answer if applied.kind.name == "Sandbox"]
+    assert [harness.condition(sandbox, "Accepted") for sandbox in sandboxes] == ["True Admitted"] * len(sandboxes)
 
 
 @pytest.mark.parametrize("name", BUILT_IN_NAMES)

@@ -133,7 +133,7 @@ def test_a_hundred_writers_for_the_last_place(world: World) -> None:
     try:
         for index in range(100):
             box(harness, f"box-{index}", runState="Suspended")
-        boxes = harness.store.list("Sandbox")[0]
+        sandboxes = harness.store.list("Sandbox")[0]
         most = Amount(100, 64 << 20, 16, 1)
         together = threading.Barrier(4)
 
@@ -150,7 +150,7 @@ def test_a_hundred_writers_for_the_last_place(world: World) -> None:
             return sum(take(entry) for entry in objects)
 
         with ThreadPoolExecutor(4) as pool:
-            won = sum(pool.map(some, [list(boxes[at::4]) for at in range(4)]))
+            won = sum(pool.map(some, [list(sandboxes[at::4]) for at in range(4)]))
         assert won == len(harness.store.instances()) == 1
     finally:
         harness.close()

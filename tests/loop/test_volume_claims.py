@@ -98,11 +98,11 @@ def test_two_claims_of_one_pool_have_a_volume_each(harness: LoopHarness) -> None
     pooled(harness)
     assert harness.engine.volumes == {}, "a warm member is nobody's, and has none"
     warm = {name for names in harness.ours().values() for name in names}
-    boxes = [claimed(harness, name) for name in ("a", "b")]
-    assert [sandbox.status["launchType"] for sandbox in boxes] == ["Warm", "Warm"]
+    sandboxes = [claimed(harness, name) for name in ("a", "b")]
+    assert [sandbox.status["launchType"] for sandbox in sandboxes] == ["Warm", "Warm"]
     assert harness.engine.volumes == {("default", "data-a"): 8 * MIB, ("default", "data-b"): 8 * MIB}
     assert len(warm) == 2
-    for stored in boxes:
+    for stored in sandboxes:
         assert harness.condition(stored.name, "Ready") == "True Running"
         bound = harness.engine.box(harness.container_name(stored.name)).mounts
         assert [mount.source for mount in bound] == [f"data-{stored.name}"]

@@ -139,7 +139,7 @@ def url(servers: RunningDaemon) -> Iterator[str]:
         yield f"http://127.0.0.1:{port}"
 
 
-def boxes(daemon: RunningDaemon, of: str = "") -> list[dict[str, Any]]:
+def sandboxes(daemon: RunningDaemon, of: str = "") -> list[dict[str, Any]]:
     document = json.loads(daemon.paddock("get", "sandboxes", "-o", "json").stdout)["items"]
     names = tuple(f"{mcp_server}-" for mcp_server in ([of] if of else CONFIG["mcpServers"]))
     return [entry for entry in document if entry["metadata"]["name"].startswith(names)]
@@ -218,8 +218,8 @@ def test_inside_is_only_lo_and_no_capability(servers: RunningDaemon) -> None:
 
     talk(servers, "", use)
     for name, program in (("everything", "dist/index[.]js"), ("time", "mcp_server_tim[e]")):
-        [box, *_] = boxes(servers, name)
-        container = box["status"]["instanceRef"]["containerID"]
+        [sandbox, *_] = sandboxes(servers, name)
+        container = sandbox["status"]["instanceRef"]["containerID"]
         script = (
             f"ls /sys/class/net; for p in /proc/[0-9]*; do if grep -qa {program} $p/cmdline; then"
             " grep -h CapEff $p/status; tr '\\0' ' ' < $p/cmdline; fi; done"
@@ -236,8 +236,8 @@ def test_secrets_are_in_no_log_inspect_argument_or_audit(servers: RunningDaemon)
         return ""
 
     talk(servers, "time", use)
-    [box, *_] = boxes(servers, "time")
-    container = box["status"]["instanceRef"]["containerID"]
+    [sandbox, *_] = sandboxes(servers, "time")
+    container = sandbox["status"]["instanceRef"]["containerID"]
     pids = docker("top", container, "-eo", "pid,args")
     spoken = [docker("inspect", container), docker("logs", container), pids]
     spoken += [

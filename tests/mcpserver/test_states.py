@@ -153,8 +153,8 @@ def test_warm_sandboxes_come_from_a_pool_of_the_server(world: World, sessions: S
     ]
     assert (pool.spec["warmReplicas"], template.spec["resources"]["limits"]["pids"]) == (2, 50)
     anyio.run(Starts(sessions).session, world.services.mcp_servers.get("default", "one"), "ann", "a")
-    [box] = world.store.list("Sandbox")[0]
-    assert box.spec["templateRef"] == {"name": "mcp-one"}
+    [sandbox] = world.store.list("Sandbox")[0]
+    assert sandbox.spec["templateRef"] == {"name": "mcp-one"}
     world.apply(document("one", warmReplicas=1, trust="verified"))
     for _ in range(2):
         sessions.sweep()
@@ -174,8 +174,8 @@ def test_a_pool_of_others_is_not_taken_over(world: World, sessions: Sessions) ->
     assert world.services.objects.get(TEMPLATE, "default", "mcp-one").spec["image"] == "evil:1"
     assert not world.store.list("SandboxPool")[0]
     anyio.run(Starts(sessions).session, world.services.mcp_servers.get("default", "one"), "ann", "")
-    [box] = world.store.list("Sandbox")[0]
-    assert box.spec["template"]["image"] == "paddock/python:1"
+    [sandbox] = world.store.list("Sandbox")[0]
+    assert sandbox.spec["template"]["image"] == "paddock/python:1"
 
 
 def test_a_daemon_that_stops_begins_no_session(world: World, sessions: Sessions) -> None:

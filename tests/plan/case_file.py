@@ -204,7 +204,7 @@ def instance(box: Sandbox, remembered: InstanceState, reserves: dict[str, Any] |
 
 
 def snapshot(
-    boxes: list[Sandbox],
+    sandboxes: list[Sandbox],
     containers: list[Container],
     *,
     now: float = NOW,
@@ -227,7 +227,7 @@ def snapshot(
     return Snapshot(
         now=now,
         instance_id=INSTANCE,
-        sandboxes={box.obj.uid: box for box in boxes},
+        sandboxes={box.obj.uid: box for box in sandboxes},
         observed=Observation(
             1,
             blind,
@@ -272,29 +272,31 @@ _OUTCOMES = {"ok": lambda _: Ok("c"), "waiting": Waiting, "transient": Transient
 def read(path: Path) -> tuple[Snapshot, dict[str, Any]]:
     """The snapshot of a case file, and the file."""
     data = yaml.safe_load(path.read_text())
-    boxes, instances, results = {}, {}, {}
+    sandboxes, instances, results = {}, {}, {}
     for name, answer in data["sandboxes"].items():
         deleted = NOW + answer["deleted"] if "deleted" in answer else None
         created = NOW + answer["created"] if "created" in answer else 0.0
-        boxes[name] = sandbox(
+        sandboxes[name] = sandbox(
             name, answer["spec"], generation=answer.get("generation", 1), deleted_at=deleted, created_at=created
         )
         if "memory" in answer:
-            remembered = memory(boxes[name], **answer["memory"])
-            instances[uid_of(name)] = instance(boxes[name], remembered, answer.get("reserves"))
+            remembered = memory(sandboxes[name], **answer["memory"])
+            instances[uid_of(name)] = instance(sandboxes[name], remembered, answer.get("reserves"))
     containers = [
-        container(boxes[name], **dict(output)) for entry in data.get("containers", []) for name, output in entry.items()
+        container(sandboxes[name], **dict(output))
+        for entry in data.get("containers", [])
+        for name, output in entry.items()
     ]
     for name, said in data.get("results", {}).items():
-        planned = decide(snapshot([boxes[name]], []))
+        planned = decide(snapshot([sandboxes[name]], []))
         actions = planned.groups[0].actions
         arguments = {key: value for key, value in said.items() if key not in ("outcome", "at")}
         outcome = Ok() if said["outcome"] == "ok" else _OUTCOMES[said["outcome"]](**arguments)
         at = said.get("at", 0)
         done = (*((action, Ok()) for action in actions[:at]), (actions[at], outcome))
-        results[uid_of(name)] = Result(uid_of(name), boxes[name].obj.generation, False, done)
+        results[uid_of(name)] = Result(uid_of(name), sandboxes[name].obj.generation, False, done)
     created_snapshot = snapshot(
-        list(boxes.values()),
+        list(sandboxes.values()),
         containers,
         blind=data.get("blind", ""),
         unguarded=data.get("unguarded", ""),
@@ -306,7 +308,7 @@ def read(path: Path) -> tuple[Snapshot, dict[str, Any]]:
         instances=instances,
         in_flight=frozenset(uid_of(name) for name in data.get("in_flight", [])),
         results=results,
-        probes={uid_of(name): probed(boxes[name], probe) for name, probe in data.get("probes", {}).items()},
-        used={uid_of(name): activity(boxes[name], **output) for name, output in data.get("activity", {}).items()},
+        probes={uid_of(name): probed(sandboxes[name], probe) for name, probe in data.get("probes", {}).items()},
+        used={uid_of(name): activity(sandboxes[name], **output) for name, output in data.get("activity", {}).items()},
     )
     return created_snapshot, data

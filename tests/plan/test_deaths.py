@@ -241,9 +241,9 @@ def test_a_start_that_stays_blocked_gets_a_new_container(history: History) -> No
 
 
 def test_a_sandbox_without_limits_is_restarted(history: History) -> None:
-    box = history.engine.box(running(history, restartPolicy="Never"))
-    start = box.started_at
-    history.engine.lose_cgroups(box.name)
+    sandbox = history.engine.box(running(history, restartPolicy="Never"))
+    start = sandbox.started_at
+    history.engine.lose_cgroups(sandbox.name)
     history.engine.observe_now()
     history.run_pass()
     assert history.condition("web", "Resized") == "Unknown CgroupsLost"
@@ -252,5 +252,5 @@ def test_a_sandbox_without_limits_is_restarted(history: History) -> None:
     assert history.condition("web", "Resized") == "True InForce"
     assert history.condition("web", "Secured") == "True Attested"
     assert history.condition("web", "Ready") == "True Running"
-    again = history.engine.box(box.name)
-    assert (again.id, again.started_at > start) == (box.id, True)
+    again = history.engine.box(sandbox.name)
+    assert (again.id, again.started_at > start) == (sandbox.id, True)

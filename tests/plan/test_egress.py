@@ -51,7 +51,7 @@ def calls(history: History, since: int = 0) -> list[str]:
 
 def test_the_way_out_stands_before_the_sandbox_is_made(history: History) -> None:
     name = running(history, hosts=["git.example.org"])
-    net, proxy, box = sealed_name(name), egress_name(name), history.container_name("web")
+    net, proxy, sandbox = sealed_name(name), egress_name(name), history.container_name("web")
     address = proxy_address(subnet(history))
     assert calls(history) == [
         f"make-network {net} sealed {subnet(history)}",
@@ -59,13 +59,13 @@ def test_the_way_out_stands_before_the_sandbox_is_made(history: History) -> None
         f"create {proxy} from {IMAGE}",
         f"connect {proxy} to {net} as {address}",
         f"start {proxy}",
-        f"create {box} from paddock/test-tiny:1",
-        f"start {box}",
+        f"create {sandbox} from paddock/test-tiny:1",
+        f"start {sandbox}",
     ]
     assert history.engine.box(proxy).networks == tuple(sorted((UPLINK, net)))
-    assert history.engine.box(box).networks == (net,)
+    assert history.engine.box(sandbox).networks == (net,)
     create = next(
-        entry for entry in history.engine.calls if isinstance(entry, CreateContainer) and entry.config.name == box
+        entry for entry in history.engine.calls if isinstance(entry, CreateContainer) and entry.config.name == sandbox
     )
     env = dict(create.config.env)
     assert env["HTTPS_PROXY"] == env["http_proxy"] == f"http://{address}:3128"

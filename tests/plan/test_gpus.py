@@ -26,7 +26,7 @@ def lists(history: History, *devices: str) -> None:
     history.engine.observe_now()
 
 
-def box(history: History, name: str, gpus: int = 1, state: str = "Running", **more: Any) -> None:
+def sandbox(history: History, name: str, gpus: int = 1, state: str = "Running", **more: Any) -> None:
     history.apply(name, resources={"limits": {**SMALL, "gpus": gpus}}, runState=state, lifecycle=QUICK, **more)
     history.settle()
 
@@ -44,7 +44,7 @@ def test_each_gets_its_own(history: History) -> None:
         history.apply(name, resources={"limits": {**SMALL, "gpus": count}}, lifecycle=QUICK)
     history.settle()
     assert given(history, "a", "b") == [("0",), ("1", "2")]
-    box(history, "c")
+    sandbox(history, "c")
     assert history.condition("c", "Scheduled") == "False QuotaExceeded"
     history.delete("a")
     history.settle()
@@ -52,8 +52,8 @@ def test_each_gets_its_own(history: History) -> None:
 
 
 def test_a_container_that_is_made_anew_keeps_its_own(history: History) -> None:
-    box(history, "a")
-    box(history, "b")
+    sandbox(history, "a")
+    sandbox(history, "b")
     history.delete("a")
     history.settle()
     history.engine.remove(history.container_name("b"))
@@ -63,14 +63,14 @@ def test_a_container_that_is_made_anew_keeps_its_own(history: History) -> None:
 
 def test_what_is_suspended_gives_its_own_back_and_gets_others(history: History) -> None:
     lists(history, "0", "1")
-    box(history, "a")
+    sandbox(history, "a")
     name = history.engine.box(history.container_name("a")).id
-    box(history, "a", state="Suspended")
-    box(history, "a")
+    sandbox(history, "a", state="Suspended")
+    sandbox(history, "a")
     assert history.engine.box(history.container_name("a")).id == name  # nobody took them meanwhile
-    box(history, "a", state="Suspended")
-    box(history, "b")
-    box(history, "a")
+    sandbox(history, "a", state="Suspended")
+    sandbox(history, "b")
+    sandbox(history, "a")
     history.daemon()
     history.settle()
     assert given(history, "b", "a") == [("0",), ("1",)]
@@ -78,7 +78,7 @@ def test_what_is_suspended_gives_its_own_back_and_gets_others(history: History) 
 
 
 def test_one_that_is_listed_no_more_is_left_at_the_next_start(history: History) -> None:
-    box(history, "a")
+    sandbox(history, "a")
     lists(history, "1", "2")
     history.settle()
     assert given(history, "a") == [("0",)]
@@ -89,8 +89,8 @@ def test_one_that_is_listed_no_more_is_left_at_the_next_start(history: History) 
 
 def test_more_promised_than_there_are_waits(history: History) -> None:
     history.put("HostQuota", "host", hard={"gpus": 9})
-    box(history, "a", 3)
-    box(history, "b")
+    sandbox(history, "a", 3)
+    sandbox(history, "b")
     assert ready(history, "b") == "False GpusInUse"
     history.delete("a")
     history.settle()
@@ -99,15 +99,15 @@ def test_more_promised_than_there_are_waits(history: History) -> None:
 
 def test_one_that_needs_none_any_more_gives_them_back(history: History) -> None:
     lists(history, "0")
-    box(history, "a")
-    box(history, "a", 0)
-    box(history, "b")
+    sandbox(history, "a")
+    sandbox(history, "a", 0)
+    sandbox(history, "b")
     assert given(history, "a", "b") == [(), ("0",)]
 
 
 def test_without_a_list_the_engine_chooses(history: History) -> None:
     lists(history)
-    box(history, "a")
+    sandbox(history, "a")
     assert given(history, "a") == [()]
     assert history.engine.box(history.container_name("a")).gpus == 1
 

@@ -59,10 +59,10 @@ def test_what_is_unmounted_by_hand_is_bound_again(history: History) -> None:
 def test_what_is_mounted_over_it_by_hand_is_not_secured(history: History) -> None:
     history.apply("a", template={"workspace": {}}, workspace=FOLDER)
     history.settle()
-    box = history.engine.box(history.container_name("a"))
-    inside = box.seen(readable=True).inside
+    sandbox = history.engine.box(history.container_name("a"))
+    inside = sandbox.seen(readable=True).inside
     assert inside is not None
-    box.tampered["mounts"] = tuple(
+    sandbox.tampered["mounts"] = tuple(
         mount if mount.path != "/workspace" else type(mount)("/workspace", "ext4", writable=False, origin="8:1 /other")
         for mount in inside.mounts
     )
@@ -97,28 +97,28 @@ def test_all_is_bound_anew_before_each_start(history: History) -> None:
 def test_a_lost_record_kills_nothing(history: History) -> None:
     history.apply("a", template={"workspace": {}}, workspace=FOLDER)
     history.settle()
-    box = history.engine.box(history.container_name("a"))
-    history.engine.lose_record(box.name)
+    sandbox = history.engine.box(history.container_name("a"))
+    history.engine.lose_record(sandbox.name)
     history.engine.observe_now(full=True)
     history.settle()
     assert history.condition("a", "Secured") == "Unknown MountsUnrecorded"
     assert history.condition("a", "Ready") == "True Running"
-    history.engine.kill(box.name)
+    history.engine.kill(sandbox.name)
     history.settle()
     assert history.condition("a", "Secured") == "True Attested"
-    assert history.engine.box(box.name).id == box.id, "its next start binds all anew"
+    assert history.engine.box(sandbox.name).id == sandbox.id, "its next start binds all anew"
 
 
 @pytest.mark.parametrize("path", ["/tmp", "/workspace"])
 def test_an_unmounted_folder_of_the_engines_comes_back_by_a_restart(history: History, path: str) -> None:
     history.apply("a")
     history.settle()
-    box = history.engine.box(history.container_name("a"))
-    assert path in {mount.path for mount in box.seen(readable=True).inside.mounts}  # type: ignore[union-attr]
-    history.engine.unmount_inside(box.name, path)
+    sandbox = history.engine.box(history.container_name("a"))
+    assert path in {mount.path for mount in sandbox.seen(readable=True).inside.mounts}  # type: ignore[union-attr]
+    history.engine.unmount_inside(sandbox.name, path)
     history.engine.observe_now()
     history.run_pass()
     assert history.condition("a", "Secured") == "False MountsGone"
     history.settle()
     assert history.condition("a", "Secured") == "True Attested"
-    assert (history.condition("a", "Ready"), history.engine.box(box.name).id) == ("True Running", box.id)
+    assert (history.condition("a", "Ready"), history.engine.box(sandbox.name).id) == ("True Running", sandbox.id)

@@ -46,19 +46,19 @@ def test_other_failures_keep_the_subnet() -> None:
 
 
 def test_a_network_settles_all_but_those_it_touches() -> None:
-    boxes = [sandbox(f"box-{index}", {"template": {"image": "a:1"}}) for index in range(5)]
-    host = snapshot(boxes, [container(box) for box in boxes])
+    sandboxes = [sandbox(f"box-{index}", {"template": {"image": "a:1"}}) for index in range(5)]
+    host = snapshot(sandboxes, [container(box) for box in sandboxes])
     memo = Memo()
     for _ in range(3):
         host = _taken_in(host, decide(host, memo))
     settled = dict(memo.settled)
-    assert len(settled) == len(boxes)
+    assert len(settled) == len(sandboxes)
     mine = Network("n1", "pdp-else", "another", "", "0", "10.0.0.0/28")
     decide(_seen(host, {mine.name: mine}), memo)
     assert all(memo.settled[uid] is entry for uid, entry in settled.items())
-    own_network = replace(mine, uid=boxes[0].obj.uid)
+    own_network = replace(mine, uid=sandboxes[0].obj.uid)
     decide(_seen(host, {own_network.name: own_network}), memo)
-    assert [uid for uid, entry in settled.items() if memo.settled.get(uid) is not entry] == [boxes[0].obj.uid]
+    assert [uid for uid, entry in settled.items() if memo.settled.get(uid) is not entry] == [sandboxes[0].obj.uid]
 
 
 def _seen(host: Snapshot, networks: Mapping[str, Network]) -> Snapshot:
@@ -68,9 +68,9 @@ def _seen(host: Snapshot, networks: Mapping[str, Network]) -> Snapshot:
 def _taken_in(host: Snapshot, planned: Plan) -> Snapshot:
     """The host with what the plan writes."""
     statuses = {write.ref.uid: write.status for write in planned.writes.statuses}
-    boxes = {
+    sandboxes = {
         uid: replace(box, obj=replace(box.obj, status=statuses[uid])) if uid in statuses else box
         for uid, box in host.sandboxes.items()
     }
     instances = {**host.instances, **{instance.uid: instance for instance in planned.writes.instances}}
-    return replace(host, sandboxes=boxes, instances=instances)
+    return replace(host, sandboxes=sandboxes, instances=instances)

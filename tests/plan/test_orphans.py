@@ -33,9 +33,11 @@ def stray(name: str, /, **said: Any) -> Container:
 
 def host(*containers: Container, keeps: bool = True, **said: Any) -> Snapshot:
     """A host with these containers beside a settled sandbox."""
-    boxes = [KEPT] if keeps else []
+    sandboxes = [KEPT] if keeps else []
     document = {KEPT.obj.uid: instance(KEPT, memory(KEPT, run=["kept-c1", -100]))} if keeps else {}
-    return snapshot(boxes, [container(KEPT), *containers] if keeps else list(containers), instances=document, **said)
+    return snapshot(
+        sandboxes, [container(KEPT), *containers] if keeps else list(containers), instances=document, **said
+    )
 
 
 def later(seen: Snapshot, seconds: float, **said: Any) -> Snapshot:

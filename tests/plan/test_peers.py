@@ -51,12 +51,12 @@ def said(history: History, type_: str, name: str = "web") -> str:
 
 def test_it_is_joined_before_its_first_process_runs(history: History) -> None:
     uid = running(history)
-    box = history.container_name("web")
+    sandbox = history.container_name("web")
     calls = [str(entry) for entry in history.engine.calls]
     subnet = history.engine.networks[SHARED].subnet
     index = calls.index(f"make-network {SHARED} sealed {subnet}")
-    joined = calls.index(f"connect {box} to {SHARED}")
-    assert index < joined < calls.index(f"start {box}")
+    joined = calls.index(f"connect {sandbox} to {SHARED}")
+    assert index < joined < calls.index(f"start {sandbox}")
     assert subnet.endswith("/24")
     assert networks(history) == tuple(sorted((sealed_name(uid), SHARED)))
     (join,) = [entry for entry in history.engine.calls if isinstance(entry, ConnectNetwork) and entry.network == SHARED]
@@ -125,12 +125,12 @@ def test_a_stopped_one_whose_bridge_was_removed_is_made_anew(history: History) -
     uid = running(history)
     apply(history, runState="Suspended")
     history.settle()
-    box = history.engine.box(history.container_name("web"))
-    assert box.state is State.EXITED
+    sandbox = history.engine.box(history.container_name("web"))
+    assert sandbox.state is State.EXITED
     history.engine.remove_network(SHARED)
     running(history)
     assert networks(history) == tuple(sorted((sealed_name(uid), SHARED)))
-    assert history.engine.box(history.container_name("web")).id != box.id
+    assert history.engine.box(history.container_name("web")).id != sandbox.id
 
 
 def test_nothing_is_joined_without_the_guard(history: History) -> None:
@@ -215,15 +215,15 @@ def named(history: History, name: str, peer_names: dict[str, str]) -> None:
 
 def test_new_names_of_peers_attach_it_anew(history: History) -> None:
     named(history, "web", {"db": "shop-db"})
-    box = history.container_name("web")
-    assert history.engine.box(box).seen(readable=True).peer_names == (("db", "shop-db"),)
+    sandbox = history.container_name("web")
+    assert history.engine.box(sandbox).seen(readable=True).peer_names == (("db", "shop-db"),)
     count = len(history.engine.calls)
     history.settle()
     assert len(history.engine.calls) == count
     named(history, "web", {"db": "shop-db", "cache": "shop-cache"})
     assert [str(call) for call in history.engine.calls[count:]] == [
-        f"disconnect {box} from {SHARED}",
-        f"connect {box} to {SHARED}",
+        f"disconnect {sandbox} from {SHARED}",
+        f"connect {sandbox} to {SHARED}",
     ]
-    assert history.engine.box(box).seen(readable=True).peer_names == (("cache", "shop-cache"), ("db", "shop-db"))
+    assert history.engine.box(sandbox).seen(readable=True).peer_names == (("cache", "shop-cache"), ("db", "shop-db"))
     assert history.condition("web", "Ready") == "True Running"

@@ -24,7 +24,7 @@ def counts(history: History) -> tuple[int, int, int]:
     return status["replicas"], status["readyReplicas"], status["claimedReplicas"]
 
 
-def boxes(history: History) -> list[str]:
+def sandboxes(history: History) -> list[str]:
     """Names of all our containers."""
     return sorted(name for names in history.containers().values() for name in names)
 
@@ -45,8 +45,8 @@ def apply_pool(history: History, name: str = "warm", template: str = "t", **spec
 def test_a_pool_is_filled_and_says_so(history: History) -> None:
     filled(history, 3)
     assert counts(history) == (3, 3, 0)
-    assert len(boxes(history)) == 3
-    assert all(name.startswith("pdk-warm-") for name in boxes(history))
+    assert len(sandboxes(history)) == 3
+    assert all(name.startswith("pdk-warm-") for name in sandboxes(history))
     [ready] = [condition for condition in pool(history).status["conditions"] if condition["type"] == "Ready"]
     assert (ready["status"], ready["reason"]) == ("True", "Filled")
 
@@ -73,16 +73,16 @@ def test_scaled_down_and_to_zero(history: History) -> None:
     apply_pool(history, warmReplicas=1)
     history.settle()
     assert counts(history) == (1, 1, 0)
-    assert len(boxes(history)) == 1
+    assert len(sandboxes(history)) == 1
     apply_pool(history, warmReplicas=0)
     history.settle()
-    assert boxes(history) == []
+    assert sandboxes(history) == []
     assert list(history.instances()) == []
 
 
 def test_a_changed_template_replaces_members_without_running_dry(history: History) -> None:
     filled(history, 2)
-    old = set(boxes(history))
+    old = set(sandboxes(history))
     history.put("SandboxTemplate", "t", image=TINY, command=["sleep", "2000000"])
     least = 2
     for _ in range(40):
@@ -97,19 +97,19 @@ def test_a_changed_template_replaces_members_without_running_dry(history: Histor
             history.clock.advance(plan.next_wake - history.clock.now())
     assert least == 2
     assert counts(history) == (2, 2, 0)
-    assert not old & set(boxes(history))
+    assert not old & set(sandboxes(history))
 
 
 def test_aged_members_are_replaced(history: History) -> None:
     filled(history, 1, maxAgeSeconds=60)
-    [old] = boxes(history)
+    [old] = sandboxes(history)
     history.clock.advance(61)
     history.run_pass()
     history.run_pass()
     for _ in range(20):
         history.run_pass()
     history.settle(seconds=30)
-    assert old not in boxes(history)
+    assert old not in sandboxes(history)
     assert counts(history) == (1, 1, 0)
 
 
@@ -122,7 +122,7 @@ def test_warm_members_make_room_for_what_requires_the_pool(history: History) -> 
     history.settle()
     assert history.condition("a", "Ready") == "True Running"
     assert counts(history)[2] == 1
-    assert len(boxes(history)) == 2
+    assert len(sandboxes(history)) == 2
 
 
 def test_a_member_that_fails_is_shown(history: History) -> None:
@@ -152,7 +152,7 @@ def test_warm_members_give_way_to_a_sandbox_that_waits_for_room(history: History
     history.settle()
     assert history.condition("a", "Ready") == "True Running"
     assert counts(history)[1] == 1
-    assert len(boxes(history)) == 2
+    assert len(sandboxes(history)) == 2
     history.delete("a")
     history.settle()
     assert counts(history) == (2, 2, 0)
@@ -161,7 +161,7 @@ def test_warm_members_give_way_to_a_sandbox_that_waits_for_room(history: History
 def test_members_wait_for_room_and_say_so(history: History) -> None:
     quota(history, memory="512Mi")
     filled(history, 2)
-    assert len(boxes(history)) == 1
+    assert len(sandboxes(history)) == 1
     conditions = {condition["type"]: condition for condition in pool(history).status["conditions"]}
     assert conditions["Degraded"]["status"] == "True"
     assert "QuotaExceeded" in conditions["Degraded"]["message"]

@@ -46,7 +46,7 @@ SPECS = st.fixed_dictionaries(
 @st.composite
 def hosts(draw: st.DrawFn) -> Snapshot:
     """Up to three sandboxes, up to two containers of each in any state, and some of unknown owners."""
-    boxes = [
+    sandboxes = [
         sandbox(
             name,
             draw(SPECS),
@@ -56,7 +56,7 @@ def hosts(draw: st.DrawFn) -> Snapshot:
         for name in draw(st.sets(st.sampled_from(NAMES)))
     ]
     containers: list[Container] = []
-    for box in boxes:
+    for box in sandboxes:
         for index in range(draw(st.integers(0, 2))):
             state = draw(st.sampled_from([entry for entry in State if entry is not State.RESTARTING]))
             document = {"finished": draw(st.integers(-50, -1))} if state in (State.EXITED, State.DEAD) else {}
@@ -76,12 +76,12 @@ def hosts(draw: st.DrawFn) -> Snapshot:
             )
     instances = {
         box.obj.uid: instance(box, InstanceState(container=f"{box.obj.name}-c{draw(st.integers(0, 1))}"))
-        for box in boxes
+        for box in sandboxes
     }
     strange = sandbox("stranger", {"template": {"image": "z:1"}})
     if draw(st.booleans()):
         containers.append(container(strange))
-    return snapshot(boxes, containers, instances=instances, hibernates=draw(st.booleans()))
+    return snapshot(sandboxes, containers, instances=instances, hibernates=draw(st.booleans()))
 
 
 def own(host: Snapshot, uid: str) -> list[Container]:
@@ -148,8 +148,8 @@ def test_objects_that_did_not_change_need_no_comparison(
 ) -> None:
     """A pass that looks only at what changed plans the same as one that looks at every object."""
     memo, thorough = Memo(), Memo()
-    boxes = [sandbox(name, {"template": {"image": "x:1"}}) for name in NAMES]
-    settled = snapshot(boxes, [container(entry) for entry in boxes])
+    sandboxes = [sandbox(name, {"template": {"image": "x:1"}}) for name in NAMES]
+    settled = snapshot(sandboxes, [container(entry) for entry in sandboxes])
     for second, names, flying in [(settled, {"a", "b", "c"}, False), *news, (settled, {"a"}, False)]:
         uids = {uid_of(name) for name in names}
         host = _mixed(host, _readable(second), uids)

@@ -165,29 +165,29 @@ def test_an_engine_that_maps_users_has_ids_within_its_map() -> None:
 def test_no_id_is_used_twice_at_a_time() -> None:
     """Over restarts of the daemon, with containers that stay for a while. The store refuses it, too (its contract)."""
     random, memo, serial = Random(28), Memo(), 0
-    boxes: dict[str, Sandbox] = {}
+    sandboxes: dict[str, Sandbox] = {}
     document: dict[str, Instance] = {}
     alive: dict[str, Container] = {}
     stale: list[Container] = []
     order: list[int] = []
     while serial < CREATIONS:
-        fresh = [one(f"s{serial + number}") for number in range(MOST_LIVE - len(boxes))]
+        fresh = [one(f"s{serial + number}") for number in range(MOST_LIVE - len(sandboxes))]
         serial += len(fresh)
-        boxes |= {entry.obj.uid: entry for entry in fresh}
+        sandboxes |= {entry.obj.uid: entry for entry in fresh}
         document |= records(
-            decided(snapshot(list(boxes.values()), [*alive.values(), *stale], instances=document), memo)
+            decided(snapshot(list(sandboxes.values()), [*alive.values(), *stale], instances=document), memo)
         )
         ids = [entry.state.user_id for entry in document.values()]
-        assert len(set(ids)) == len(ids) == len(boxes)
+        assert len(set(ids)) == len(ids) == len(sandboxes)
         assert {number in OWN for number in ids} == {True}
         new = [document[entry.obj.uid].state.user_id for entry in fresh]
         assert not {own_id(entry.user) for entry in stale} & set(new)
         assert not set(order[-MOST_LIVE:]) & set(new), "the one that was free for longest comes first"
         order += new
         alive |= {entry.obj.uid: running(entry, document[entry.obj.uid], template="as now") for entry in fresh}
-        sample = random.sample(sorted(boxes), random.randint(1, MOST_LIVE))
+        sample = random.sample(sorted(sandboxes), random.randint(1, MOST_LIVE))
         stale = [alive[uid] for uid in sample if random.random() < 0.2]
         for uid in sample:
-            del boxes[uid], document[uid], alive[uid]
-        if boxes and random.random() < 0.02:
+            del sandboxes[uid], document[uid], alive[uid]
+        if sandboxes and random.random() < 0.02:
             memo, order = Memo(), []

@@ -132,7 +132,7 @@ def refused(who: Caller, spec: dict[str, Any], kind: str = "Sandbox", namespace:
     return [each.field for each in refusals(who, found, found.spec.model_validate(spec), namespace, Policy())]
 
 
-def box(image: str = "paddock/python:1", **spec: Any) -> dict[str, Any]:
+def sandbox(image: str = "paddock/python:1", **spec: Any) -> dict[str, Any]:
     return {"template": {"image": image}, **spec}
 
 
@@ -157,7 +157,7 @@ _PINNED = "paddock/python@sha256:" + "a" * 64
 )
 def test_images_by_pattern(pattern: str, image: str, allowed: bool) -> None:
     who = granted("user", "team-a", images=(pattern,))
-    assert refused(who, box(image)) == ([] if allowed else ["spec.template.image"])
+    assert refused(who, sandbox(image)) == ([] if allowed else ["spec.template.image"])
 
 
 @pytest.mark.parametrize("pattern", ["paddock*", "*python", "a/*/b", "pad dock/x"])
@@ -168,14 +168,14 @@ def test_an_image_pattern_that_ends_amid_a_word_is_refused(pattern: str) -> None
 
 def test_a_digest_can_be_asked_for() -> None:
     who = granted("user", "team-a", requireDigest=True)
-    assert refused(who, box()) == ["spec.template.image"]
-    assert refused(who, box(_PINNED[:-1])) == ["spec.template.image"]
-    assert refused(who, box(_PINNED)) == []
+    assert refused(who, sandbox()) == ["spec.template.image"]
+    assert refused(who, sandbox(_PINNED[:-1])) == ["spec.template.image"]
+    assert refused(who, sandbox(_PINNED)) == []
 
 
 def test_levels_count_whether_they_are_written_or_the_default() -> None:
     who = granted("user", "team-a", levels=("development",))
-    assert refused(who, box()) == ["spec.template.securityLevel"]
+    assert refused(who, sandbox()) == ["spec.template.securityLevel"]
     assert refused(who, {"template": {"image": "a", "securityLevel": "development"}}) == []
 
 
@@ -200,9 +200,9 @@ def test_bounds_apply_to_operator_profiles() -> None:
 
 def test_limits_hold_for_defaults_too() -> None:
     who = granted("user", "team-a", limits={"cpu": "500m", "memory": "256Mi"})
-    assert refused(who, box()) == ["spec.resources.limits.cpu", "spec.resources.limits.memory"]
+    assert refused(who, sandbox()) == ["spec.resources.limits.cpu", "spec.resources.limits.memory"]
     asked = {"limits": {"cpu": "500m", "memory": "256Mi"}}
-    assert refused(who, box(resources=asked)) == []
+    assert refused(who, sandbox(resources=asked)) == []
     # What a stored template would fill in is not known here.
     assert len(refused(who, {"templateRef": {"name": "python"}})) == 2
     assert refused(who, {"templateRef": {"name": "python"}, "resources": asked}) == []
@@ -223,9 +223,9 @@ def test_each_limit_that_a_grant_can_name_is_kept(bound: dict[str, Any], within:
     who = granted("user", "team-a", limits=bound)
     (name,) = bound
     field = f"spec.resources.limits.{name}"
-    assert refused(who, box(resources={"limits": {name: beyond}})) == [field]
+    assert refused(who, sandbox(resources={"limits": {name: beyond}})) == [field]
     assert refused(who, {"template": {"image": "a", "resources": {"limits": {name: beyond}}}}) == [field]
-    assert refused(who, box(resources={"limits": {name: within}})) == []
+    assert refused(who, sandbox(resources={"limits": {name: within}})) == []
     assert refused(who, {"templateRef": {"name": "python"}}) == [field]
     assert refused(who, {"templateRef": {"name": "python"}, "resources": {"limits": {name: within}}}) == []
 
@@ -239,12 +239,12 @@ def test_every_limit_of_a_sandbox_can_be_bounded() -> None:
 
 def test_named_gpus_count_for_a_bound() -> None:
     grant = granted("user", "team-a", limits={"gpus": 1})
-    named = box(resources={"gpuDeviceIds": ["0", "1"]})
+    named = sandbox(resources={"gpuDeviceIds": ["0", "1"]})
     assert refused(grant, named) == ["spec.resources.limits.gpus"]
 
 
 def test_no_disk_and_no_gpus_are_within_any_bound_of_them() -> None:
-    assert refused(granted("user", "team-a", limits={"disk": "1Gi", "gpus": 0}), box()) == []
+    assert refused(granted("user", "team-a", limits={"disk": "1Gi", "gpus": 0}), sandbox()) == []
 
 
 def pooled(**asked: Any) -> dict[str, Any]:
@@ -264,11 +264,11 @@ def pooled(**asked: Any) -> dict[str, Any]:
 )
 def test_a_grant_with_bounds_bounds_weight_and_priority(bounds: dict[str, Any], shares: int, priority: int) -> None:
     who, place = granted("operator", "team-a", **bounds), {"priority": priority}
-    assert refused(who, box(resources={"cpuShares": shares}, **place)) == []
-    assert refused(who, box(resources={"cpuShares": shares + 1}, **place)) == ["spec.resources.cpuShares"]
+    assert refused(who, sandbox(resources={"cpuShares": shares}, **place)) == []
+    assert refused(who, sandbox(resources={"cpuShares": shares + 1}, **place)) == ["spec.resources.cpuShares"]
     inline = {"template": {"image": "a:1", "resources": {"cpuShares": shares + 1}}, **place}
     assert refused(who, inline) == ["spec.template.resources.cpuShares"]
-    assert refused(who, box(priority=priority + 1)) == ["spec.priority"]
+    assert refused(who, sandbox(priority=priority + 1)) == ["spec.priority"]
     template = {"image": "a:1", "resources": {"cpuShares": shares + 1}}
     assert refused(who, template, "SandboxTemplate") == ["spec.resources.cpuShares"]
     assert refused(who, pooled(priority=priority + 1), "SandboxPool") == ["spec.priority"]
@@ -276,22 +276,22 @@ def test_a_grant_with_bounds_bounds_weight_and_priority(bounds: dict[str, Any], 
 
 
 def test_a_grant_without_bounds_bounds_neither() -> None:
-    assert refused(granted("user", "team-a"), box(resources={"cpuShares": 262144}, priority=1_000_000)) == []
+    assert refused(granted("user", "team-a"), sandbox(resources={"cpuShares": 262144}, priority=1_000_000)) == []
 
 
 def test_one_grant_has_to_allow_all_of_it() -> None:
     images = Grant.model_validate({"role": "user", "namespaces": ("team-a",), "images": ("a:1",)})
     levels = Grant.model_validate({"role": "user", "namespaces": ("team-a",), "levels": ("development",)})
-    assert refused(caller(images, levels), box("b:1")) != []
-    assert refused(caller(images, levels), box("a:1")) == []
+    assert refused(caller(images, levels), sandbox("b:1")) != []
+    assert refused(caller(images, levels), sandbox("a:1")) == []
 
 
 def test_grants_elsewhere_and_lower_roles_do_not_count() -> None:
     wide = Grant.model_validate({"role": "viewer", "namespaces": ("team-a",)})
     narrow = Grant.model_validate({"role": "user", "namespaces": ("team-a",), "images": ("a:1",)})
     other = Grant.model_validate({"role": "admin", "namespaces": ("team-b",)})
-    assert refused(caller(wide, narrow, other), box("b:1")) == ["spec.template.image"]
-    assert refused(caller(wide, other), box("b:1")) == ["metadata.namespace"]
+    assert refused(caller(wide, narrow, other), sandbox("b:1")) == ["spec.template.image"]
+    assert refused(caller(wide, other), sandbox("b:1")) == ["metadata.namespace"]
 
 
 def test_a_bounded_grant_writes_only_kinds_whose_bounds_are_known() -> None:

@@ -142,8 +142,8 @@ def test_the_egress_container_is_no_wider_than_any_level() -> None:
 def test_a_changed_list_recreates_only_the_egress_container() -> None:
     sealed, second = egress.sealed(UID, ["a.example"]), egress.sealed(UID, ["b.example"])
     assert sealed.egress.hash() != second.egress.hash()
-    box = egress.sealed(UID, []).egress
-    assert egress.behind(box, sealed) == egress.behind(box, second)
+    sandbox = egress.sealed(UID, []).egress
+    assert egress.behind(sandbox, sealed) == egress.behind(sandbox, second)
 
 
 def test_a_proxy_of_its_own_is_not_overwritten() -> None:

@@ -101,7 +101,7 @@ def until_proxied(daemon: RunningDaemon, name: str) -> None:
 
 
 @pytest.fixture(scope="module")
-def box(daemon: RunningDaemon) -> str:
+def sandbox(daemon: RunningDaemon) -> str:
     apply(daemon, "agent", credential("git.example.org"), credential("other.example.org", header="X-Token"))
     daemon.paddock("wait", "--for=condition=Ready", "--timeout=90s", "sandbox/agent")
     until_proxied(daemon, "agent")
@@ -114,10 +114,10 @@ def asked(place: Lab, since: int) -> list[tuple[str, str, str]]:
     return [(e["asked"], e["headers"].get("authorization", ""), e["headers"].get("x-token", "")) for e in observed]
 
 
-def test_the_header_is_added_for_its_host_alone(place: Lab, daemon: RunningDaemon, box: str) -> None:
+def test_the_header_is_added_for_its_host_alone(place: Lab, daemon: RunningDaemon, sandbox: str) -> None:
     since, own_document = place.mark(), {"Authorization": "Bearer mine", "X-Token": "mine"}
     answers = asks(
-        daemon, box,
+        daemon, sandbox,
         ["GET", "https://git.example.org/a", own_document],
         ["POST", "https://other.example.org/b", own_document],
         ["GET", "https://packages.example.org/c", own_document],
@@ -131,10 +131,10 @@ def test_the_header_is_added_for_its_host_alone(place: Lab, daemon: RunningDaemo
     ]
 
 
-def test_no_request_carries_it_to_another_place(place: Lab, daemon: RunningDaemon, box: str) -> None:
+def test_no_request_carries_it_to_another_place(place: Lab, daemon: RunningDaemon, sandbox: str) -> None:
     since = place.mark()
     answers = asks(
-        daemon, box,
+        daemon, sandbox,
         ["GET", "http://git.example.org/plain"],
         ["GET", "https://git.example.org/listed", {"Host": "packages.example.org"}],
         ["GET", "https://git.example.org/unlisted", {"Host": "evil.example.org"}],
@@ -145,10 +145,10 @@ def test_no_request_carries_it_to_another_place(place: Lab, daemon: RunningDaemo
     assert [(at, key) for at, key, _ in asked(place, since)] == [("git.example.org/inner", "")]
 
 
-def test_no_tunnel_begins_inside_a_decrypted_connection(place: Lab, daemon: RunningDaemon, box: str) -> None:
+def test_no_tunnel_begins_inside_a_decrypted_connection(place: Lab, daemon: RunningDaemon, sandbox: str) -> None:
     since, hosts = place.mark(), ("git.example.org", "other.example.org", "packages.example.org", "evil.example.org")
     targets = [f"{host}:{port}" for host in hosts for port in (443, 80, 22)]
-    answers = asks(daemon, box, *(["CONNECT", "https://git.example.org/", {}, target] for target in targets))
+    answers = asks(daemon, sandbox, *(["CONNECT", "https://git.example.org/", {}, target] for target in targets))
     assert {target: status for target, (status, *_) in zip(targets, answers, strict=True)} == dict.fromkeys(
         targets, 403
     )
@@ -185,18 +185,20 @@ def test_pip_trusts_the_proxy(place: Lab, daemon: RunningDaemon) -> None:
     assert (at, key.startswith("Basic ")) == ("git.example.org/simple/nothing/", True)
 
 
-def test_the_key_is_nowhere_inside(place: Lab, daemon: RunningDaemon, box: str) -> None:
-    uid = str(daemon.get(box)["metadata"]["uid"])
+def test_the_key_is_nowhere_inside(place: Lab, daemon: RunningDaemon, sandbox: str) -> None:
+    uid = str(daemon.get(sandbox)["metadata"]["uid"])
     keys = [KEY.encode(), OTHER_KEY.encode(), json.dumps(KEY).strip('"').encode()]
-    containers = container_name(box, uid), egress_name(uid)
+    containers = container_name(sandbox, uid), egress_name(uid)
     outputs = [place.docker("inspect", container) + place.docker("logs", container) for container in containers]
     outputs += [
-        daemon.paddock(*what).stdout for what in (("audit",), ("events",), ("get", "sandbox", box, "-o", "yaml"))
+        daemon.paddock(*what).stdout for what in (("audit",), ("events",), ("get", "sandbox", sandbox, "-o", "yaml"))
     ]
     outputs += ["".join(daemon.log)]
     assert not [output[:80] for output in outputs if any(key in output.encode() for key in keys)]
     inside = "find /etc/paddock /workspace /tmp /home /run -type f | xargs cat; cat /proc/[0-9]*/[ec][nm][vd]*"
-    printed = daemon.paddock("exec", box, "--", "sh", "-c", f"({inside}) 2>/dev/null | base64 -w0", seconds=60).stdout
+    printed = daemon.paddock(
+        "exec", sandbox, "--", "sh", "-c", f"({inside}) 2>/dev/null | base64 -w0", seconds=60
+    ).stdout
     observed = subprocess.run(["base64", "-d"], input=printed.encode(), capture_output=True, check=True).stdout
     assert b"BEGIN CERTIFICATE" in observed
     assert b"PRIVATE KEY" not in observed

@@ -156,7 +156,11 @@ def test_peers_reach_each_other_by_name_and_their_environment_lets_them(web: Pee
 
 
 def test_nobody_else_reaches_them(web: Peer, db: Peer, others: list[Peer]) -> None:
-    addresses = [address for box in (web, db) for address in (box.address(SHARED), box.address(f"pdx-{box.uid[:8]}"))]
+    addresses = [
+        address
+        for sandbox in (web, db)
+        for address in (sandbox.address(SHARED), sandbox.address(f"pdx-{sandbox.uid[:8]}"))
+    ]
     for peer in others:
         tries = peer.tries(*(["tcp", address, PORT] for address in addresses))
         assert set(tries) <= set(CLOSED) - {"refused"}, tries

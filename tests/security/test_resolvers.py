@@ -26,7 +26,7 @@ def daemon(place: Lab) -> Iterator[RunningDaemon]:
 
 
 @pytest.fixture(scope="module")
-def box(place: Lab, daemon: RunningDaemon) -> Box:
+def sandbox(place: Lab, daemon: RunningDaemon) -> Box:
     return ready(place, daemon, "dev", ["git.example.org", "nowhere.example.org", "lan.example.org"])
 
 
@@ -35,29 +35,33 @@ def resolvers(place: Lab) -> list[str]:
     return [entry for piece in parts for entry in piece.get("set", {}).get("elem", ())]
 
 
-def test_a_private_resolver_answers_the_proxy(place: Lab, box: Box) -> None:
+def test_a_private_resolver_answers_the_proxy(place: Lab, sandbox: Box) -> None:
     assert resolvers(place) == [inet.LAN10]
     before = place.mark()
-    assert box.tries(["get", box.proxy, "http://lan.example.org/"], ["get", box.proxy, "http://git.example.org/"]) == [
+    assert sandbox.tries(
+        ["get", sandbox.proxy, "http://lan.example.org/"], ["get", sandbox.proxy, "http://git.example.org/"]
+    ) == [
         "403",
         "200",
     ]
     assert {port for to, port in place.packets(before) if to == inet.LAN10} <= {53}
 
 
-def test_a_guard_that_is_loaded_again_gets_it_again(place: Lab, box: Box) -> None:
+def test_a_guard_that_is_loaded_again_gets_it_again(place: Lab, sandbox: Box) -> None:
     place.guard()
     wait_for("it is let through", lambda: resolvers(place) == [inet.LAN10])
-    box.until_proxied()
+    sandbox.until_proxied()
 
 
-def test_a_failure_of_dns_is_no_refusal(daemon: RunningDaemon, box: Box) -> None:
-    tunnel = ["tls", box.proxy, "nowhere.example.org", 443, "nowhere.example.org"]
-    tries = box.tries(["get", box.proxy, "http://nowhere.example.org/"], tunnel, ["get", box.proxy, "http://no.org/"])
+def test_a_failure_of_dns_is_no_refusal(daemon: RunningDaemon, sandbox: Box) -> None:
+    tunnel = ["tls", sandbox.proxy, "nowhere.example.org", 443, "nowhere.example.org"]
+    tries = sandbox.tries(
+        ["get", sandbox.proxy, "http://nowhere.example.org/"], tunnel, ["get", sandbox.proxy, "http://no.org/"]
+    )
     assert (tries[0][:1], tries[2]) == ("5", "403")
 
     def told() -> set[tuple[str, ...]]:
-        lines = daemon.paddock("logs", box.name, "--egress").stdout.splitlines()
+        lines = daemon.paddock("logs", sandbox.name, "--egress").stdout.splitlines()
         return {tuple(line.split()[1:4]) for line in lines}
 
     requested = (("GET", 80), ("CONNECT", 443))

@@ -106,7 +106,7 @@ def ready(place: Lab, daemon: RunningDaemon, name: str, hosts: list[str]) -> Box
 
 
 @pytest.fixture(scope="module")
-def box(place: Lab, daemon: RunningDaemon) -> Box:
+def sandbox(place: Lab, daemon: RunningDaemon) -> Box:
     return ready(place, daemon, "dev", HOSTS)
 
 
@@ -115,53 +115,53 @@ def sibling(place: Lab, daemon: RunningDaemon) -> Box:
     return ready(place, daemon, "sibling", ["git.example.org", "other.example.org"])
 
 
-def gateway(box: Box) -> str:
+def gateway(sandbox: Box) -> str:
     """The address that the engine sets aside for the host on the box's bridge."""
-    return box.proxy.rpartition(".")[0] + "." + str(int(box.proxy.rpartition(".")[2]) - 1)
+    return sandbox.proxy.rpartition(".")[0] + "." + str(int(sandbox.proxy.rpartition(".")[2]) - 1)
 
 
-def direct(box: Box, sibling: Box) -> list[list[Any]]:
+def direct(sandbox: Box, sibling: Box) -> list[list[Any]]:
     """Probes 2 to 4: the Internet, metadata, this host by each of its addresses, another sandbox, two LANs."""
     networks = sibling.inspect(sibling.container)["NetworkSettings"]["Networks"].values()
     addresses = [network["IPAddress"] for network in networks]
     internet = [["tcp", inet.GIT, port] for port in (80, 443, 22)]
-    present = [["tcp", name, inet.HOST_PORT] for name in (HOST_SIDE, "172.17.0.1", gateway(box), "10.213.0.1")]
+    present = [["tcp", name, inet.HOST_PORT] for name in (HOST_SIDE, "172.17.0.1", gateway(sandbox), "10.213.0.1")]
     siblings = [["tcp", entry, port] for entry in (*addresses, sibling.proxy) for port in (3128, 53, 80)]
     lans = [["tcp", name, 80] for name in (inet.METADATA, inet.LAN10, inet.LAN192)]
     return [*internet, *present, *siblings, *lans]
 
 
-def names(box: Box, tag: str) -> list[list[Any]]:
+def names(sandbox: Box, tag: str) -> list[list[Any]]:
     """Probe 5: a name by the engine's resolver, by the sink, and by resolvers outside, over UDP and TCP."""
-    servers = ("127.0.0.11", box.proxy, inet.DNS, HOST_SIDE, gateway(box), "127.0.0.1")
+    servers = ("127.0.0.11", sandbox.proxy, inet.DNS, HOST_SIDE, gateway(sandbox), "127.0.0.1")
     return [["ask", server, f"{tag}.leak.example.org", how] for server in servers for how in ("udp", "tcp")]
 
 
-def nothing_leaves(place: Lab, box: Box, sibling: Box, tag: str) -> None:
+def nothing_leaves(place: Lab, sandbox: Box, sibling: Box, tag: str) -> None:
     """2 to 5 all at once, and at the Internet's end not one packet or name of them."""
     before = place.mark()
-    tries = box.tries(*direct(box, sibling))
-    assert set(tries) <= set(CLOSED), list(zip(direct(box, sibling), tries, strict=True))
-    answers = box.tries(*names(box, tag))
-    assert set(answers) <= {*CLOSED, "nxdomain", "failed", "cut"}, list(zip(names(box, tag), answers, strict=True))
+    tries = sandbox.tries(*direct(sandbox, sibling))
+    assert set(tries) <= set(CLOSED), list(zip(direct(sandbox, sibling), tries, strict=True))
+    answers = sandbox.tries(*names(sandbox, tag))
+    assert set(answers) <= {*CLOSED, "nxdomain", "failed", "cut"}, list(zip(names(sandbox, tag), answers, strict=True))
     assert not [name for name in place.names() if tag in name]
     assert place.packets(before) == set()
 
 
-def test_a_sealed_box_reaches_nothing_by_itself(place: Lab, box: Box, sibling: Box) -> None:
-    nothing_leaves(place, box, sibling, "plain")
+def test_a_sealed_box_reaches_nothing_by_itself(place: Lab, sandbox: Box, sibling: Box) -> None:
+    nothing_leaves(place, sandbox, sibling, "plain")
 
 
-def test_its_resolver_knows_no_name_and_says_so_at_once(box: Box) -> None:
-    assert box.tries(["ask", box.proxy, "git.example.org", "udp"]) == ["nxdomain"]
-    assert box.tries(["ask", "127.0.0.11", "git.example.org", "udp"]) == ["nxdomain"]
+def test_its_resolver_knows_no_name_and_says_so_at_once(sandbox: Box) -> None:
+    assert sandbox.tries(["ask", sandbox.proxy, "git.example.org", "udp"]) == ["nxdomain"]
+    assert sandbox.tries(["ask", "127.0.0.11", "git.example.org", "udp"]) == ["nxdomain"]
 
 
-def test_listed_names_are_reached_through_the_proxy(box: Box) -> None:
-    assert box.tries(
-        ["get", box.proxy, "http://git.example.org/"],
-        ["tls", box.proxy, "git.example.org", 443, "git.example.org"],
-        ["tls", box.proxy, "deep.wild.example.net", 443, "deep.wild.example.net"],
+def test_listed_names_are_reached_through_the_proxy(sandbox: Box) -> None:
+    assert sandbox.tries(
+        ["get", sandbox.proxy, "http://git.example.org/"],
+        ["tls", sandbox.proxy, "git.example.org", 443, "git.example.org"],
+        ["tls", sandbox.proxy, "deep.wild.example.net", 443, "deep.wild.example.net"],
     ) == ["200", "tunnelled", "tunnelled"]
 
 
@@ -177,22 +177,22 @@ LITERALS = [inet.GIT, "3325256784", "0xc6336450", "[::ffff:198.51.100.80]", "198
 INSIDE = ["private.example.org", "lan.example.org", "metadata.example.org", "loop.example.org", "zero.example.org"]
 
 
-def test_every_other_name_and_address_is_refused(place: Lab, box: Box) -> None:
+def test_every_other_name_and_address_is_refused(place: Lab, sandbox: Box) -> None:
     """Probe 7; that an unlisted name is not resolved for the refusal is seen at the DNS."""
     hosts = [*UNLISTED, *LITERALS, *INSIDE]
     before = place.mark()
-    gets = [["get", box.proxy, f"http://{host}/"] for host in hosts]
-    tunnels = [["tls", box.proxy, host, 443, "git.example.org"] for host in hosts]
+    gets = [["get", sandbox.proxy, f"http://{host}/"] for host in hosts]
+    tunnels = [["tls", sandbox.proxy, host, 443, "git.example.org"] for host in hosts]
     for attempts in (gets, tunnels):
-        document = dict(zip(hosts, box.tries(*attempts), strict=True))
+        document = dict(zip(hosts, sandbox.tries(*attempts), strict=True))
         assert set(document.values()) <= {"403", "400"}, document
     requested = place.names()
     assert not requested & set(UNLISTED) - {"other.example.org"}
     assert not {to for to, _ in place.packets(before)} & {inet.METADATA, inet.LAN10, inet.LAN192, inet.OTHER}
 
 
-def test_ports_and_tricks_are_refused(box: Box) -> None:
-    proxy = box.proxy
+def test_ports_and_tricks_are_refused(sandbox: Box) -> None:
+    proxy = sandbox.proxy
     attempts = [
         ["tls", proxy, "git.example.org", 22, "git.example.org"],
         ["tls", proxy, "git.example.org", 80, "git.example.org"],
@@ -202,23 +202,23 @@ def test_ports_and_tricks_are_refused(box: Box) -> None:
         ["raw", proxy, "GET ftp://git.example.org/ HTTP/1.1\r\nHost: git.example.org\r\n\r\n"],
         ["tls", proxy, "git.example.org.", 22, "git.example.org"],
     ]
-    tries = box.tries(*attempts)
+    tries = sandbox.tries(*attempts)
     assert set(tries) <= {"403", "400"}, list(zip(attempts, tries, strict=True))
 
 
-def test_what_is_inside_a_tunnel_has_to_be_tls_for_a_listed_name(place: Lab, box: Box) -> None:
+def test_what_is_inside_a_tunnel_has_to_be_tls_for_a_listed_name(place: Lab, sandbox: Box) -> None:
     """Probe 8."""
-    proxy = box.proxy
+    proxy = sandbox.proxy
     before = place.mark()
-    tries = box.tries(
+    tries = sandbox.tries(
         ["tls", proxy, "git.example.org", 443, "other.example.org"],
         ["garble", proxy, "git.example.org", 443],
         ["tls", proxy, "git.example.org", 443, None],
     )
     assert set(tries) <= {"cut", "403"}, tries
     assert not {to for to, _ in place.packets(before)} - {inet.GIT, inet.DNS}
-    assert box.tries(["tls", proxy, "git.example.org", 443, "git.example.org"]) == ["tunnelled"]
-    refusal = box.tries(
+    assert sandbox.tries(["tls", proxy, "git.example.org", 443, "git.example.org"]) == ["tunnelled"]
+    refusal = sandbox.tries(
         ["raw", proxy, "GET /squid-internal-mgr/info HTTP/1.1\r\nHost: localhost\r\n\r\n"],
         ["raw", proxy, "GET cache_object://localhost/info HTTP/1.0\r\n\r\n"],
         ["raw", proxy, "GET http://egress:3128/squid-internal-mgr/info HTTP/1.1\r\nHost: egress:3128\r\n\r\n"],
@@ -227,72 +227,74 @@ def test_what_is_inside_a_tunnel_has_to_be_tls_for_a_listed_name(place: Lab, box
     assert set(refusal) <= {"400", "403", "404"}, refusal
 
 
-def audited(daemon: RunningDaemon, box: Box, verdict: str, host: str) -> bool:
+def audited(daemon: RunningDaemon, sandbox: Box, verdict: str, host: str) -> bool:
     """Return True if the audit log has the outcome for a host that this sandbox asked its proxy for."""
     items = json.loads(daemon.paddock("audit", "-o", "json").stdout)["items"]
-    details = [entry["detail"] for entry in items if entry["verb"] == "egress" and entry["object"]["uid"] == box.uid]
+    details = [
+        entry["detail"] for entry in items if entry["verb"] == "egress" and entry["object"]["uid"] == sandbox.uid
+    ]
     return any(host in detail.get(verdict, {}) for detail in details)
 
 
-def test_what_the_proxy_did_is_told_and_in_the_audit_log(daemon: RunningDaemon, box: Box) -> None:
-    assert box.tries(["get", box.proxy, "http://git.example.org/"]) == ["200"]
-    assert box.tries(["get", box.proxy, "http://refused-tag.example.org/"]) == ["403"]
-    output = daemon.paddock("logs", box.name, "--egress").stdout
+def test_what_the_proxy_did_is_told_and_in_the_audit_log(daemon: RunningDaemon, sandbox: Box) -> None:
+    assert sandbox.tries(["get", sandbox.proxy, "http://git.example.org/"]) == ["200"]
+    assert sandbox.tries(["get", sandbox.proxy, "http://refused-tag.example.org/"]) == ["403"]
+    output = daemon.paddock("logs", sandbox.name, "--egress").stdout
     assert " allowed GET git.example.org:80 " in output
     assert " refused GET refused-tag.example.org:80 " in output
-    wait_for("it is in the audit log", lambda: audited(daemon, box, "refused", "refused-tag.example.org"), 90)
+    wait_for("it is in the audit log", lambda: audited(daemon, sandbox, "refused", "refused-tag.example.org"), 90)
 
 
-def test_one_boxs_list_is_not_anothers(box: Box, sibling: Box) -> None:
+def test_one_boxs_list_is_not_anothers(sandbox: Box, sibling: Box) -> None:
     assert sibling.tries(["get", sibling.proxy, "http://other.example.org/"]) == ["200"]
-    assert box.tries(["get", box.proxy, "http://other.example.org/"]) == ["403"]
+    assert sandbox.tries(["get", sandbox.proxy, "http://other.example.org/"]) == ["403"]
 
 
-def test_a_killed_proxy_leaves_the_box_closed_and_comes_back(place: Lab, box: Box, sibling: Box) -> None:
+def test_a_killed_proxy_leaves_the_box_closed_and_comes_back(place: Lab, sandbox: Box, sibling: Box) -> None:
     """Probe 9. While it is frozen nobody answers; killed, it is replaced."""
-    place.docker("pause", box.egress)
-    nothing_leaves(place, box, sibling, "paused")
-    before = box.inspect(box.container)["Id"]
-    box.until_proxied()
-    place.docker("kill", box.egress)
-    nothing_leaves(place, box, sibling, "killed")
-    box.until_proxied()
-    assert box.inspect(box.container)["Id"] == before
+    place.docker("pause", sandbox.egress)
+    nothing_leaves(place, sandbox, sibling, "paused")
+    before = sandbox.inspect(sandbox.container)["Id"]
+    sandbox.until_proxied()
+    place.docker("kill", sandbox.egress)
+    nothing_leaves(place, sandbox, sibling, "killed")
+    sandbox.until_proxied()
+    assert sandbox.inspect(sandbox.container)["Id"] == before
 
 
 def test_another_list_cuts_open_tunnels(place: Lab, daemon: RunningDaemon) -> None:
-    box = ready(place, daemon, "changing", ["git.example.org"])
-    with subprocess.Popen(box.command(), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as open_:
+    sandbox = ready(place, daemon, "changing", ["git.example.org"])
+    with subprocess.Popen(sandbox.command(), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as open_:
         assert open_.stdin is not None
         assert open_.stdout is not None
-        open_.stdin.write(json.dumps([["stay", box.proxy, "git.example.org"]]))
+        open_.stdin.write(json.dumps([["stay", sandbox.proxy, "git.example.org"]]))
         open_.stdin.close()
         assert open_.stdout.readline() == "open\n"
-        assert box.tries(["get", box.proxy, "http://last-tag.example.org/"]) == ["403"]
+        assert sandbox.tries(["get", sandbox.proxy, "http://last-tag.example.org/"]) == ["403"]
         daemon.apply(spec("changing", ["other.example.org"]))
         assert json.loads(open_.stdout.read()) == ["cut"]
     wait_for(
         "the new list is in force",
-        lambda: box.tries(["get", box.proxy, "http://other.example.org/"]) == ["200"],
+        lambda: sandbox.tries(["get", sandbox.proxy, "http://other.example.org/"]) == ["200"],
         60,
     )
-    assert box.tries(["get", box.proxy, "http://git.example.org/"]) == ["403"]
+    assert sandbox.tries(["get", sandbox.proxy, "http://git.example.org/"]) == ["403"]
     # The log of the proxy before is gone with it; what it did last is not.
-    assert audited(daemon, box, "refused", "last-tag.example.org")
-    assert audited(daemon, box, "asked", "git.example.org")
+    assert audited(daemon, sandbox, "refused", "last-tag.example.org")
+    assert audited(daemon, sandbox, "asked", "git.example.org")
     daemon.paddock("delete", "sandbox", "changing")
 
 
-def test_a_network_joined_by_hand_is_left_again(place: Lab, box: Box) -> None:
-    place.docker("network", "connect", "bridge", box.container)
+def test_a_network_joined_by_hand_is_left_again(place: Lab, sandbox: Box) -> None:
+    place.docker("network", "connect", "bridge", sandbox.container)
     wait_for(
         "it is taken off",
-        lambda: list(box.inspect(box.container)["NetworkSettings"]["Networks"]) == [f"pdx-{box.uid[:8]}"],
+        lambda: list(sandbox.inspect(sandbox.container)["NetworkSettings"]["Networks"]) == [f"pdx-{sandbox.uid[:8]}"],
     )
 
 
 def test_flushed_rules_leave_the_box_closed_and_the_host_says_so(
-    place: Lab, daemon: RunningDaemon, box: Box, sibling: Box
+    place: Lab, daemon: RunningDaemon, sandbox: Box, sibling: Box
 ) -> None:
     """Probe 10, but for the restart of the engine."""
 
@@ -306,9 +308,9 @@ def test_flushed_rules_leave_the_box_closed_and_the_host_says_so(
     saved = place.host.run("iptables-save")
     for message in (("-F",), ("-P", "FORWARD", "ACCEPT"), ("-t", "nat", "-A", "POSTROUTING", "-j", "MASQUERADE")):
         place.host.run("iptables", *message)
-    nothing_leaves(place, box, sibling, "flushed")
+    nothing_leaves(place, sandbox, sibling, "flushed")
     place.host.run("nft", "flush", "ruleset")
-    nothing_leaves(place, box, sibling, "ruleset")
+    nothing_leaves(place, sandbox, sibling, "ruleset")
     wait_for("the host says so", lambda: guarded() == "False")
     output = daemon.paddock("apply", "-f", "-", stdin=spec("late", ["git.example.org"]), check=False)
     assert "can't be enforced here now" in output.stderr
@@ -317,26 +319,28 @@ def test_flushed_rules_leave_the_box_closed_and_the_host_says_so(
     restore = place.host.enter("iptables-restore")
     subprocess.run(restore, input=saved, text=True, check=True, capture_output=True)
     wait_for("the host is guarded", lambda: guarded() == "True")
-    box.until_proxied()
+    sandbox.until_proxied()
 
 
-def test_an_engine_that_restarts_opens_nothing_on_the_way(place: Lab, box: Box, sibling: Box) -> None:
+def test_an_engine_that_restarts_opens_nothing_on_the_way(place: Lab, sandbox: Box, sibling: Box) -> None:
     before = place.mark()
     place.engine.end()
     place.engine.start()
-    wait_for("it runs again", lambda: box.daemon.condition(box.name, "NetworkReady").get("status") == "True", 90)
+    wait_for(
+        "it runs again", lambda: sandbox.daemon.condition(sandbox.name, "NetworkReady").get("status") == "True", 90
+    )
     # An engine that was told to stop in the middle of a removal may take minutes to finish it when it is back.
-    box.daemon.paddock("wait", "--for=condition=Ready", "--timeout=110s", f"sandbox/{box.name}")
+    sandbox.daemon.paddock("wait", "--for=condition=Ready", "--timeout=110s", f"sandbox/{sandbox.name}")
     sibling.daemon.paddock("wait", "--for=condition=Ready", "--timeout=110s", f"sandbox/{sibling.name}")
-    box.until_proxied()
+    sandbox.until_proxied()
     sent = {to for to, _ in place.packets(before)}
     assert sent <= {inet.GIT, inet.DNS}, sent
-    nothing_leaves(place, box, sibling, "restarted")
+    nothing_leaves(place, sandbox, sibling, "restarted")
 
 
-def test_the_guard_holds_even_where_the_proxy_is_asked_to_break_it(place: Lab, box: Box) -> None:
+def test_the_guard_holds_even_where_the_proxy_is_asked_to_break_it(place: Lab, sandbox: Box) -> None:
     """The second wall by itself: from the egress container's place nothing private or special is reached."""
-    pid = box.inspect(box.egress)["State"]["Pid"]
+    pid = sandbox.inspect(sandbox.egress)["State"]["Pid"]
     attempts = [["tcp", name, 80] for name in (inet.METADATA, inet.LAN10, inet.LAN192)]
     attempts += [["tcp", name, inet.HOST_PORT] for name in (HOST_SIDE, "172.17.0.1", "10.213.0.1")]
     command = ["nsenter", f"--target={pid}", "--net", sys.executable, probe.__file__]
@@ -345,8 +349,8 @@ def test_the_guard_holds_even_where_the_proxy_is_asked_to_break_it(place: Lab, b
 
 
 def test_all_of_it_goes_with_the_sandbox(place: Lab, daemon: RunningDaemon) -> None:
-    box = ready(place, daemon, "gone", ["git.example.org"])
-    uid = box.uid
+    sandbox = ready(place, daemon, "gone", ["git.example.org"])
+    uid = sandbox.uid
     daemon.paddock("delete", "sandbox", "gone")
     wait_for("it is gone", lambda: not daemon.get("gone"))
     assert place.docker("ps", "-aq", "--filter", "label=paddock.name=gone") == ""
@@ -358,20 +362,20 @@ def test_the_guard_and_the_proxy_refuse_the_same_ranges() -> None:
     assert all(special_range in text for special_range in SPECIAL_RANGES)
 
 
-def test_what_it_sends_and_receives_is_measured(box: Box) -> None:
+def test_what_it_sends_and_receives_is_measured(sandbox: Box) -> None:
     """By its own interface, in a scrape; boxes of full isolation have no such figures."""
-    url = box.daemon.metrics_url()
-    observe_now = ["nsenter", f"--target={box.daemon.process.pid}", "--net", sys.executable, "-c"]
+    url = sandbox.daemon.metrics_url()
+    observe_now = ["nsenter", f"--target={sandbox.daemon.process.pid}", "--net", sys.executable, "-c"]
     program = f"import urllib.request; print(urllib.request.urlopen({url!r}, timeout=30).read().decode())"
 
     def figures() -> list[float]:
         text = subprocess.run([*observe_now, program], capture_output=True, text=True, check=True, timeout=60).stdout
-        lines = [line for line in text.splitlines() if f'sandbox="{box.name}"' in line]
+        lines = [line for line in text.splitlines() if f'sandbox="{sandbox.name}"' in line]
         texts = [f"paddock_container_network_{way}_bytes_total{{" for way in ("receive", "transmit")]
         return [float(line.rsplit(" ", 1)[1]) for name in texts for line in lines if line.startswith(name)]
 
     before = wait_for("figures of its network", figures)
-    assert box.tries(*[["get", box.proxy, "http://git.example.org/"]] * 5) == ["200"] * 5
+    assert sandbox.tries(*[["get", sandbox.proxy, "http://git.example.org/"]] * 5) == ["200"] * 5
     after = figures()
     assert len(before) == len(after) == 2
     # Five requests and answers with their headers, and the packets around them.

@@ -45,8 +45,8 @@ def use(world: World) -> ModelUse:
 
 def snapshot_of(world: World) -> Snapshot:
     objects, _ = world.store.list("Sandbox")
-    boxes = {stored.uid: Sandbox(stored, SandboxSpec.model_validate(stored.spec)) for stored in objects}
-    return Snapshot(world.clock.now(), "an-instance", boxes, Observation(blind=""))
+    sandboxes = {stored.uid: Sandbox(stored, SandboxSpec.model_validate(stored.spec)) for stored in objects}
+    return Snapshot(world.clock.now(), "an-instance", sandboxes, Observation(blind=""))
 
 
 def entry(world: World, name: str, provider: str = "anthropic", **detail: Any) -> AuditEntry:

@@ -101,7 +101,7 @@ def test_a_use_waits_for_the_first_look_and_two_passes() -> None:
     assert len(wakes) == 2, "once it is observed no use waits"
 
 
-def box(ready: str, status: str = "False", **fields: object) -> StoredObject:
+def sandbox(ready: str, status: str = "False", **fields: object) -> StoredObject:
     conditions = [{"type": "Ready", "status": status, "reason": ready}]
     spec = {"runState": fields.pop("runState", "Running")}
     return StoredObject("Sandbox", "default", "web", UID, spec, status={"conditions": conditions}, **fields)  # type: ignore[arg-type]
@@ -111,23 +111,25 @@ RUNS = Container("c", "pdk-web", UID, State.RUNNING, started_at=1.0)
 
 
 def test_a_running_sandbox_is_usable_unless_being_reaped(activity: ActivityWorld) -> None:
-    assert activity.used.may_use(box("Running", "True"), RUNS)
-    assert not activity.used.may_use(box("Suspending"), RUNS)
+    assert activity.used.may_use(sandbox("Running", "True"), RUNS)
+    assert not activity.used.may_use(sandbox("Suspending"), RUNS)
     activity.log.hold({UID: ("c", 1.0)}, {})
-    assert not activity.used.may_use(box("Running", "True"), RUNS)
-    assert activity.used.may_use(box("Running", "True"), Container("c", "pdk-web", UID, State.RUNNING, started_at=2.0))
+    assert not activity.used.may_use(sandbox("Running", "True"), RUNS)
+    assert activity.used.may_use(
+        sandbox("Running", "True"), Container("c", "pdk-web", UID, State.RUNNING, started_at=2.0)
+    )
 
 
 def test_waiting_fails_at_once_or_at_the_deadline(activity: ActivityWorld) -> None:
     with pytest.raises(StreamError, match="does not run: CrashLoopBackOff"):
-        activity.used.running(lambda: (box("CrashLoopBackOff"), None), 30)
+        activity.used.running(lambda: (sandbox("CrashLoopBackOff"), None), 30)
     with pytest.raises(StreamError, match="is being deleted"):
-        activity.used.running(lambda: (box("IdleReaped", deleted_at=1.0), None), 30)
+        activity.used.running(lambda: (sandbox("IdleReaped", deleted_at=1.0), None), 30)
     with pytest.raises(StreamError, match="set it to Running first"):
-        activity.used.running(lambda: (box("Suspended", runState="Suspended"), None), 30)
+        activity.used.running(lambda: (sandbox("Suspended", runState="Suspended"), None), 30)
     for reason in ("IdleReaped", "Creating", "Removing"):  # the last two: somebody removes its container
         with pytest.raises(StreamError, match=f"did not start within 0.01 s: {reason}"):
-            activity.used.running(lambda reason=reason: (box(reason), None), 0.01)  # type: ignore[misc]
+            activity.used.running(lambda reason=reason: (sandbox(reason), None), 0.01)  # type: ignore[misc]
 
     def gone() -> tuple[StoredObject, Container | None]:
         raise errors.NotFound("sandbox `web` not found")

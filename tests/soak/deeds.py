@@ -125,10 +125,10 @@ class Deeds:
                 next(running, None)  # its sandbox may be gone
 
     def _detach(self) -> None:
-        box = self._paddock.sandbox(self._name())
-        started = box.detach(["sleep", str(self._chance.randrange(20))], timeout_seconds=30)
+        sandbox = self._paddock.sandbox(self._name())
+        started = sandbox.detach(["sleep", str(self._chance.randrange(20))], timeout_seconds=30)
         if self._chance.random() < 0.5:
-            box.kill_exec(started.id)
+            sandbox.kill_exec(started.id)
 
     def _log_left(self) -> None:
         with self._paddock.sandbox(self._name()).logs(follow=self._chance.random() < 0.5, tail=5) as pieces:

@@ -77,12 +77,12 @@ def harness(store: SqlStore) -> Iterator[LoopHarness]:
     engine = harness.engine
     harness.clock.advance(document["now"] + 30.0 - harness.clock.now())
     engine.images.update(document["images"])
-    boxes = TypeAdapter(list[Box]).validate_python(document["containers"], strict=False)
-    engine._boxes.update({sandbox.id: sandbox for sandbox in boxes})
+    sandboxes = TypeAdapter(list[Box]).validate_python(document["containers"], strict=False)
+    engine._boxes.update({sandbox.id: sandbox for sandbox in sandboxes})
     engine.networks.update(TypeAdapter(dict[str, Network]).validate_python(document["networks"]))
     engine.places.update(TypeAdapter(dict[str, dict[str, Mount]]).validate_python(document["places"]))
     engine.volumes.update({(namespace, name): size for namespace, name, size in document["volumes"]})
-    engine.answers.update({(sandbox.name, 8500): 200 for sandbox in boxes})
+    engine.answers.update({(sandbox.name, 8500): 200 for sandbox in sandboxes})
     engine.execs["test"] = 0
     engine.observe_now(full=True)
     yield harness
