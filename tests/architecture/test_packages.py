@@ -37,6 +37,7 @@ NAMED_PACKAGES = (
 )
 MOST_VAGUE = 0.02  # of a package's names: those of fields on the wire stay
 MOST_MODULES = 26  # of a package, of which about 20 are enough
+MOST_VAGUE_IN_TESTS = 0.04
 LARGE_RECORD = 10  # fields, from which on each is described where it stands
 LEAST_DESCRIBED = 0.95  # of the fields of large records: some have a type that is described itself
 
@@ -139,6 +140,13 @@ def test_names_say_what_a_thing_is(package: str) -> None:
     counts = Counter(name for _, tree in modules(f"controller/{package}/") for name in names(tree))
     vague = {name: count for name, count in counts.items() if name in VAGUE_NAMES}
     assert sum(vague.values()) <= MOST_VAGUE * counts.total(), f"use nouns of the domain and verbs instead: {vague}"
+
+
+def test_names_in_tests_say_what_a_thing_is() -> None:
+    trees = (ast.parse(path.read_text()) for path in (ROOT / "tests").rglob("*.py"))
+    counts = Counter(name for tree in trees for name in names(tree))
+    vague = Counter({name: count for name, count in counts.items() if name in VAGUE_NAMES})
+    assert vague.total() <= MOST_VAGUE_IN_TESTS * counts.total(), f"use nouns instead: {vague.most_common(20)}"
 
 
 def undescribed_fields(record: ast.ClassDef) -> tuple[int, list[str]]:
