@@ -28,7 +28,7 @@ down: ## stop the daemon; sandboxes stay as they are
 clean: ## remove everything that the other targets made: sandboxes, state, images, venv, caches
 	@deploy/clean.sh
 
-quick: ## the tests of three minutes: no engine, SQLite only, few examples (ARGS='tests/plan -k name' for some)
+quick: ## the tests of two minutes: no engine, SQLite only, few examples (ARGS='tests/plan -k name' for some)
 	@deploy/test.sh --quick $(ARGS)
 
 test: ## every test, on a real engine and on both stores (ARGS='tests/plan -k name' for some)

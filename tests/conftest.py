@@ -49,14 +49,16 @@ collect_ignore = [
 # Tests below these paths are run one after the other, by one worker: an engine has each subnet once, one lab is enough
 # for a small machine, and what a module has made for all its tests is made once.
 _ONE_BY_ONE = {
+    "tests/architecture/": "trees",
     "tests/contract/test_networks_contract.py": "subnets",
     "tests/security/": "lab",
     "tests/e2e/test_mcp_packages.py": "lab",
     "tests/e2e/test_prometheus.py": "lab",
+    "tests/docs/test_docs.py::test_the_glossary_has_every_reason": "trees",
+    "tests/metrics/test_callers.py": "trees",
 }
 _BY_MODULE = (
     "tests/agent/test_container.py",
-    "tests/architecture/test_packages.py",
     "tests/api/test_fuzz.py",
     "tests/contract/test_files_contract.py",
     "tests/contract/test_images_contract.py",

@@ -4,13 +4,15 @@ import ast
 import re
 from pathlib import Path
 
-ROOT = Path(__file__).parents[2]
+from tests.trees import tree_of
+
+ROOT = Path(__file__).resolve().parents[2]
 _IN_SHELL = re.compile(r"python[^ ]* -m (pip|venv|controller)\b|python[^ ]* -c '[^']*import (?!os\b|sys\b|tomllib\b)")
 
 
 def starts_of_python(path: Path) -> list[str]:
     """Return the first option of each command line of a module that begins with this interpreter."""
-    lists = [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.List)]
+    lists = [node for node in ast.walk(tree_of(path)) if isinstance(node, ast.List)]
     return [
         ast.unparse(node.elts[1])
         for node in lists

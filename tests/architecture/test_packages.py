@@ -1,7 +1,6 @@
 """The code base's rules as tests: purity, the size of functions and packages. Linters and types: `make check`."""
 
 import ast
-import gc
 import subprocess
 import sys
 from collections import Counter, defaultdict
@@ -11,6 +10,8 @@ from itertools import zip_longest
 from pathlib import Path
 
 import pytest
+
+from tests.trees import tree_of
 
 ROOT = Path(__file__).resolve().parents[2]
 PURE = ("kinds", "policy", "plan")
@@ -45,12 +46,7 @@ LEAST_DESCRIBED = 0.95  # of the fields of large records: some have a type that 
 @cache
 def product() -> dict[str, ast.Module]:
     """Every module of the product, by its path."""
-    gc.disable()  # a million nodes stay: each collection would visit them, now and in later tests
-    try:
-        return {str(path.relative_to(ROOT)): ast.parse(path.read_text()) for path in ROOT.glob("controller/**/*.py")}
-    finally:
-        gc.freeze()
-        gc.enable()
+    return {str(path.relative_to(ROOT)): tree_of(path) for path in (ROOT / "controller").rglob("*.py")}
 
 
 def modules(*below: str) -> Iterator[tuple[str, ast.Module]]:
@@ -189,7 +185,7 @@ def test_packages_have_at_most_26_modules() -> None:
 
 def test_every_package_has_a_docstring_and_tests() -> None:
     for package in (path.parent for path in (ROOT / "controller").glob("*/__init__.py")):
-        assert ast.get_docstring(ast.parse((package / "__init__.py").read_text())), package
+        assert ast.get_docstring(tree_of(package / "__init__.py")), package
         tests = ROOT / "tests" / ("contract" if package.name == "ports" else package.name)
         assert tests.is_dir(), f"{tests} mirrors {package}"
 

@@ -3,6 +3,8 @@
 import ast
 from pathlib import Path
 
+from tests.trees import tree_of
+
 ROOT = Path(__file__).resolve().parents[2] / "controller"
 _READERS = {"parse", "read_compose", "project_name", "read", "Reading"}
 _MODULES = ("controller.documents.document", "controller.documents.yaml_tree", "controller.documents.compose.compose")
@@ -19,7 +21,6 @@ def test_readers_of_documents_require_a_turn() -> None:
     reading = {}
     for package in ("service", "api", "mcp", "gateway", "loop", "app"):
         for path in (ROOT / package).rglob("*.py"):
-            source = path.read_text()
-            if _reads_documents(ast.parse(source)):
-                reading[str(path.relative_to(ROOT))] = "check_turn(" in source
+            if _reads_documents(tree_of(path)):
+                reading[str(path.relative_to(ROOT))] = "check_turn(" in path.read_text()
     assert reading == {f"service/objects/{name}.py": True for name in ("apply", "compose", "write")}

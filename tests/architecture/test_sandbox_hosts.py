@@ -17,6 +17,7 @@ from controller.api.common.models import PREFIX
 from controller.api.fleet.forwarding import BY_STORE, COLLECTED, needs_host
 from controller.kinds.registry import discover
 from controller.service.services import SandboxServices
+from tests.trees import parsed
 
 _NAMED = f"{PREFIX}/namespaces/{{namespace}}"
 _SANDBOX = f"{_NAMED}/sandboxes/{{name}}/"
@@ -57,7 +58,7 @@ def _flat(found: Any) -> Any:
 @cache
 def uses(module: str) -> dict[str, frozenset[str]]:
     """The names of one host's work in each function of a module, with those of functions of it that it names."""
-    tree = ast.parse(inspect.getsource(sys.modules[module]))
+    tree = parsed(inspect.getsource(sys.modules[module]))
     functions = {node.name: node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)}
 
     def of(name: str, seen: frozenset[str]) -> frozenset[str]:

@@ -18,6 +18,7 @@ from controller.plan.sandbox.status import CONDITIONS, FIELDS
 from controller.settings import Settings
 from deploy.docs.blocks import BLOCKS, ROOT, files, rewrite
 from tests.docs.markdown import ELSEWHERE, Block, anchors, blocks, commands, inline, links, name, own, prose, shell
+from tests.trees import tree_of
 
 LANGUAGES = {"sh", "bash", "console", "python", "yaml", "toml", "json", "mermaid"}
 FILES = files()
@@ -193,7 +194,7 @@ def _reasons() -> Iterator[str]:
     """Reasons that stand in the code as they are, or as a constant of the same module."""
     for package in ("plan", "engine", "service/sources", "loop"):
         for file in (ROOT / "controller" / package).rglob("*.py"):
-            tree = ast.parse(file.read_text())
+            tree = tree_of(file)
             expected = {
                 target.id: node.value.value
                 for node in ast.walk(tree)

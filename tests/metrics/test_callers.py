@@ -6,9 +6,10 @@ from pathlib import Path
 
 import controller
 from controller.metrics.catalogue import CATALOGUE, METER
+from tests.trees import tree_of
 
 VERBS = {"count": "counter", "observe": "histogram", "gauge": "gauge", "watch": "gauge"}
-ROOMS = Path(controller.__file__).parent
+ROOMS = Path(controller.__file__).resolve().parent
 
 
 def figures() -> Iterator[tuple[str, ast.Call, str, str]]:
@@ -16,7 +17,7 @@ def figures() -> Iterator[tuple[str, ast.Call, str, str]]:
     for path in sorted(ROOMS.rglob("*.py")):
         if path.is_relative_to(ROOMS / "metrics"):
             continue
-        for node in ast.walk(ast.parse(path.read_text())):
+        for node in ast.walk(tree_of(path)):
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in VERBS:
                 first = node.args[0] if node.args else None
                 if isinstance(first, ast.Constant) and str(first.value).startswith("paddock_"):
