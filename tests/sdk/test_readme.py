@@ -43,7 +43,7 @@ for line in sys.stdin:
 
 @pytest.fixture(scope="module")
 def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningDaemon]:
-    with running(tmp_path_factory.mktemp("daemon")) as made:
+    with running(tmp_path_factory.mktemp("daemon"), PADDOCK_PREVIEW_ADDRESS="127.0.0.1:0") as made:
         yield made
 
 
