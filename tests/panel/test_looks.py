@@ -57,7 +57,7 @@ SHOWN = {
     "plugins/agents/docker-mcp-tools": "It needs none",
     "projects": "No projects",
     "images": "paddock/python:1",
-    "secrets": "No secrets",
+    "secrets": "Values are set here",
     "audit": "create",
     "tokens": "No tokens",
 }
