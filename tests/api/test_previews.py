@@ -1,6 +1,7 @@
 """Links to ports: what is kept of them stays small."""
 
 import json
+import threading
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -9,6 +10,7 @@ import pytest
 
 from controller.api.fleet.identity import Identity
 from controller.api.preview.routes import AddressHolder, PreviewLinks, PreviewRequestBody, create
+from controller.app.previews import PreviewListener
 from controller.kinds.access.access import Caller
 from controller.kinds.runtime.preview import MOST_SECONDS, PreviewTarget
 from controller.service.access import access
@@ -61,6 +63,19 @@ def test_a_link_of_another_hosts_user_is_short(tmp_path: Path) -> None:
         with access.acting(caller):
             seconds[name] = previews.create(target, MOST_SECONDS).expires - int(HandClock().now())
     assert seconds == {name: 3600 if "another" in name else MOST_SECONDS for name in callers}
+
+
+def test_no_listener_runs_before_the_first_link(tmp_path: Path) -> None:
+    """A daemon without previews pays nothing: no thread, no port, no file."""
+    before, started = set(threading.enumerate()), []
+    core: Any = SimpleNamespace(settings=SimpleNamespace(preview_address="127.0.0.1:0"))
+    previews = _previews(tmp_path, Sandboxes())
+    listener = PreviewListener(core, SimpleNamespace(), previews, AddressHolder())  # type: ignore[arg-type]
+    previews.opened = lambda: started.append(listener)
+    assert (set(threading.enumerate()) - before, previews.has_links, list(tmp_path.iterdir())) == (set(), False, [])
+    listener.close()
+    previews.create(PreviewTarget("default", "box", 3000))
+    assert (len(started), previews.has_links) == (1, True)
 
 
 def test_another_hosts_loopback_gets_no_link(tmp_path: Path) -> None:
