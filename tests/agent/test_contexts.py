@@ -75,6 +75,10 @@ def test_results_beyond_their_bounds_are_left_out_and_said(basic: Running) -> No
     events = run(basic, "class Big:\n def _repr_html_(self): return 'x' * 5_000_000\nBig()")
     assert [event["type"] for event in events] == ["notice", "result", "done"]
     assert "text/html" in events[0]["text"]
+    plot = run(basic, "class Plot:\n def _repr_png_(self): return bytes(200_000_000)\nPlot()")
+    assert plot[0]["text"] == "left out of a result: image/png: 200000000 bytes, over the 4 MiB of a result"
+    peak = "next(int(line.split()[1]) for line in open('/proc/self/status') if line.startswith('VmHWM'))"
+    assert int(value(run(basic, peak))) < 300_000  # KiB: it was not encoded
     many = run(basic, "class Many:\n def _repr_html_(self): return 'x' * 3_000_000\nfor _ in range(8): display(Many())")
     assert sum(event["type"] == "result" for event in many) == 5
     assert "3 results were left out: over 16 MiB" in text(many, "notice")

@@ -47,6 +47,9 @@ def send_result(
     bundle: dict[str, Any] = {}
     problems: list[str] = []
     for mime, value in data.items():
+        if mime != "text/plain" and isinstance(value, (bytes, bytearray, str)) and len(value) > MOST_RESULT_BYTES:
+            problems.append(_too_large(mime, len(value)))  # not encoded first: that would take its size some times more
+            continue
         try:
             bundle[mime] = _portable(mime, value)
         except (TypeError, ValueError, RecursionError) as error:
@@ -54,7 +57,7 @@ def send_result(
     sizes = {mime: len(json.dumps(value)) for mime, value in bundle.items()}
     while sum(sizes.values()) > MOST_RESULT_BYTES:
         largest = max(sizes, key=sizes.__getitem__)
-        problems.append(f"{largest}: {sizes[largest]} bytes, over the {MOST_RESULT_BYTES >> 20} MiB of a result")
+        problems.append(_too_large(largest, sizes[largest]))
         del bundle[largest], sizes[largest]
     for problem in problems:
         events.send(type="notice", text=f"left out of a result: {problem}")
@@ -63,6 +66,10 @@ def send_result(
         if isinstance(metadata, dict) and metadata:
             more["metadata"] = _plain_metadata(metadata)
         events.send(type="result", main=main, update=update, data=bundle, **more)
+
+
+def _too_large(mime: str, size: int) -> str:
+    return f"{mime}: {size} bytes, over the {MOST_RESULT_BYTES >> 20} MiB of a result"
 
 
 def _portable(mime: str, value: Any) -> Any:
