@@ -80,6 +80,13 @@ def test_every_container_is_confined_where_the_host_has_apparmor() -> None:
     ("host", "asked", "label", "found"),
     [
         (APPARMOR, {}, "docker-default (enforce)", ""),
+        (APPARMOR, {}, "crun//&docker-default (mixed)", ""),
+        (
+            APPARMOR,
+            {},
+            "runc//&docker-default (mixed)",
+            "mandatory access: found runc//&docker-default (mixed), wanted docker-default (enforce)",
+        ),
         (APPARMOR, {}, "unconfined", "mandatory access: found unconfined, wanted docker-default (enforce)"),
         (APPARMOR, {}, "docker-default (complain)", "mandatory access"),
         (SELINUX, LABEL, "system_u:system_r:container_t:s0:c1,c2", ""),

@@ -16,7 +16,7 @@ from controller.kinds.runtime.mount import BoundMount
 from controller.kinds.runtime.user_ids import LOWEST_FREE_ID
 from controller.policy.attest import mounted
 from controller.policy.attest.facts import Fact as Fact
-from controller.policy.levels.confinement import label_wanted
+from controller.policy.levels.confinement import is_labelled, label_wanted
 
 # In the order of the kernel's numbers (capabilities(7)).
 _CAPABILITIES = """CHOWN DAC_OVERRIDE DAC_READ_SEARCH FOWNER FSETID KILL SETGID SETUID SETPCAP LINUX_IMMUTABLE
@@ -98,7 +98,9 @@ def _facts(config: ContainerConfig, inside: InsideState, networks: bool) -> Iter
     labels = label_wanted(config)
     if labels:
         found_label = inside.label or "none"
-        yield Fact("mandatory access", found_label, " ".join(labels), all(label in found_label for label in labels))
+        yield Fact(
+            "mandatory access", found_label, " ".join(labels), all(is_labelled(found_label, label) for label in labels)
+        )
     yield from _mounts(config, inside)
     yield from _gpus(config, inside)
     shared = ", ".join(inside.shared) or "none"

@@ -68,6 +68,10 @@ def _selinux(template: Template, policy: Policy) -> Iterator[Refusal]:
         yield Refusal("seLinuxOptions", message)
 
 
+# The label of crun's containers where the host has a profile for crun.
+_STACK_OF_CRUN = f"crun//&{DEFAULT_PROFILE} (mixed)"
+
+
 def confined(config: ContainerConfig, template: Template, policy: Policy) -> ContainerConfig:
     """Return the config with the confinement settings besides its level's."""
     profile = template.app_armor_profile
@@ -107,3 +111,12 @@ def label_wanted(config: ContainerConfig) -> tuple[str, ...]:
         elif option.startswith(_SELINUX):
             expected.append(f":{option.partition(':')[2]}")
     return tuple(expected)
+
+
+def is_labelled(label: str, requirement: str) -> bool:
+    """Return True if a label, as the kernel reports it, has what is required.
+
+    Debian has a profile of crun's own, in unconfined mode. The kernel stacks it with the container's: both count, and
+    it reports the mode of the stack alone. The engine loads its default profile in enforce mode only.
+    """
+    return requirement in label or (label, requirement) == (_STACK_OF_CRUN, f"{DEFAULT_PROFILE} (enforce)")
