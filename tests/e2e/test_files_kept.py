@@ -16,7 +16,7 @@ metadata: {name: %s}
 spec:
   template:
     image: "paddock/test-tiny:1"
-    command: ["sh", "-c", "trap 'echo bye > /workspace/clean; exit 0' TERM; while :; do sleep 0.1; done"]
+    command: ["sh", "-c", "trap 'echo bye > /workspace/clean; exit 0' TERM; sleep 1000000 & wait"]
   lifecycle: {shutdownGracePeriodSeconds: 5, %s}
 """
 WRITE = "echo a > /tmp/file; mkdir /workspace/d; echo b > /workspace/d/file; ln /workspace/d/file /workspace/link"
