@@ -296,7 +296,7 @@ class Gateway:
 
     async def _fail(self, exchange: Exchange, error: UpstreamError, meter: UsageReader, send: Send) -> None:
         """Say why an answer failed: as an error, or as an event of a stream that has begun. Raises UpstreamError."""
-        self._tell(exchange.target, error.reason, str(error))
+        self._report(exchange.target, error.reason, str(error))
         if not exchange.has_begun:
             raise error
         if meter.is_stream or exchange.target.is_server:
@@ -317,9 +317,9 @@ class Gateway:
             raise UpstreamError("Unauthorized", f"{message}; ask the operator")
         if 300 <= answer.status < 400:
             raise UpstreamError("Unreachable", f"{target.subject} redirects ({answer.status}), which is not followed")
-        self._tell(target, "Answering", "")
+        self._report(target, "Answering", "")
 
-    def _tell(self, target: Target, reason: str, message: str) -> None:
+    def _report(self, target: Target, reason: str, message: str) -> None:
         """Report the state of a provider, if it changed. A broken answer says nothing about the next one."""
         if target.is_server or reason not in REPORTED or target != self.config.targets.get(target.id):
             return
@@ -336,9 +336,9 @@ class Gateway:
             ):
                 self._judge(target, got)
         except UpstreamError as error:
-            self._tell(target, error.reason, str(error))
+            self._report(target, error.reason, str(error))
         except TimeoutError:
-            self._tell(target, "Unreachable", f"{target.subject} did not answer within {_PROBE_SECONDS:g} s")
+            self._report(target, "Unreachable", f"{target.subject} did not answer within {_PROBE_SECONDS:g} s")
 
     async def _models(self, method: str, sources: list[Target], name: str, send: Send) -> None:
         """Answer with the models that may be used, in the form of both APIs."""
@@ -464,14 +464,14 @@ class _Progress:
         self._task: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> None:
-        self._task = asyncio.create_task(self._tell())
+        self._task = asyncio.create_task(self._report())
 
     async def __aexit__(self, *_: object) -> None:
         assert self._task is not None
         self._task.cancel()
         await asyncio.wait([self._task])
 
-    async def _tell(self) -> None:
+    async def _report(self) -> None:
         started_at = time.monotonic()
         await asyncio.sleep(_PROGRESS_SECONDS)
         head = [(b"content-type", b"text/event-stream; charset=utf-8"), (b"cache-control", b"no-cache")]

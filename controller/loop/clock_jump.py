@@ -23,7 +23,7 @@ class ClockJump:
     def __init__(
         self, clock: Clock, *, tell: Callable[[], None] = lambda: None, ticks: Callable[[], float] = time.monotonic
     ) -> None:
-        self._clock, self._ticks, self._tell = clock, ticks, tell
+        self._clock, self._ticks, self._report = clock, ticks, tell
         self._lock = threading.Lock()
         self._apart = clock.now() - ticks()
 
@@ -35,5 +35,5 @@ class ClockJump:
         if abs(by) < _JUMP_SECONDS:
             return 0.0
         _log.warning("clock jump: idle timers moved with it", seconds=round(by))
-        self._tell()
+        self._report()
         return by

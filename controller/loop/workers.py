@@ -62,7 +62,7 @@ class Workers:
         self._stalls_seconds = stalls_seconds
         self._trace, self._before = trace, before
         self._engine, self._meter, self._wake, self._may_act = engine, meter, wake, may_act
-        self._hurry = wake_now or wake
+        self._wake_now = wake_now or wake
         self._pool, self._express = WorkerPool(threads, "worker"), WorkerPool(_FOR_URGENT, "express")
         self._lock = threading.Lock()
         self._running: dict[str, float] = {}  # uid -> when its group was handed in (perf_counter)
@@ -93,7 +93,7 @@ class Workers:
             self._running[group.ref.uid] = time.perf_counter()
             again = group.ref.uid in self._failed
             self._failed.discard(group.ref.uid)
-            self._crew(group).submit(lambda: self._carry_out(group))
+            self._pool_of(group).submit(lambda: self._carry_out(group))
         self._meter.count("paddock_workqueue_adds_total", queue=_QUEUE)
         if again:
             self._meter.count("paddock_workqueue_retries_total", queue=_QUEUE)
@@ -139,7 +139,7 @@ class Workers:
                 self._failed.add(group.ref.uid)
         self._publish()
         self._meter.observe("paddock_workqueue_work_duration_seconds", time.perf_counter() - started_at, queue=_QUEUE)
-        (self._hurry if group.urgent or _has_started(result) else self._wake)()
+        (self._wake_now if group.urgent or _has_started(result) else self._wake)()
 
     def _publish(self) -> None:
         with self._lock:
@@ -158,7 +158,7 @@ class Workers:
                 break
         return Result(group.ref.uid, group.generation, group.deleting, tuple(done))
 
-    def _crew(self, group: Group) -> WorkerPool:
+    def _pool_of(self, group: Group) -> WorkerPool:
         return self._express if group.urgent else self._pool
 
     def _slot(self, group: Group, action: Action) -> AbstractContextManager[None]:
@@ -166,7 +166,7 @@ class Workers:
         if isinstance(action, PullImage):
             return nullcontext()
         makes = isinstance(action, CreateContainer | StartContainer | HibernateContainer)
-        return self._crew(group).releasing_after(_START_STALLS_SECONDS if makes else self._stalls_seconds)
+        return self._pool_of(group).releasing_after(_START_STALLS_SECONDS if makes else self._stalls_seconds)
 
     def _act(self, group: Group, action: Action) -> Outcome:
         log = _log.bind(object=str(group.ref), action=str(action), why=action.why)

@@ -39,7 +39,7 @@ class LostHosts:
         except StoreError as error:
             _log.warning("lost hosts not recorded; retrying", reason=str(error))
             return
-        self._tell(lost)
+        self._report(lost)
 
     def _write_runs(self, lost: frozenset[str]) -> None:
         """Write the statuses of runs: of what is stored now, for a daemon that is back writes the progress there."""
@@ -53,7 +53,7 @@ class LostHosts:
                 for write in lost_statuses((obj,), lost, now):
                     transaction.put(replace(obj, status=write.status))
 
-    def _tell(self, lost: frozenset[str]) -> None:
+    def _report(self, lost: frozenset[str]) -> None:
         for name in sorted(lost - self._known):
             _log.warning("host lost: its daemon is away", host=name)
         for name in sorted(self._known - lost):

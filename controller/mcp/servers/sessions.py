@@ -244,7 +244,7 @@ class Sessions:
                 self._servers.report(server, ready, quiet=True)
             if not is_sandboxed(server.obj) and not self._unsandboxed[server.obj.uid]:
                 self._servers.report(server, _SANDBOXED_AGAIN)
-        self._tell(servers, is_blind=self._blind_sweeps >= _BLIND_SWEEPS)
+        self._report(servers, is_blind=self._blind_sweeps >= _BLIND_SWEEPS)
         self._meter.gauge("paddock_mcp_sessions", self.count(), sandboxed="true")
         self._meter.gauge("paddock_mcp_sessions", self._unsandboxed.total(), sandboxed="false")
         counts = Counter((server.spec.trust, state_word(server.obj)) for server in servers)
@@ -269,7 +269,7 @@ class Sessions:
             return Condition(READY, "Unknown", "Unused", "its next call starts it")
         return None
 
-    def _tell(self, servers: Sequence[Server], *, is_blind: bool) -> None:
+    def _report(self, servers: Sequence[Server], *, is_blind: bool) -> None:
         """Tell listeners of a namespace that its servers, and so its tools, are others now."""
         offering: dict[str, set[tuple[str, int]]] = {}
         for server in servers:

@@ -221,7 +221,7 @@ def _kept_by(sandbox: Sandbox) -> set[str]:
     return {volume.source for volume in named_volumes if not (is_being_deleted and volume.is_reclaimed)}
 
 
-def with_it(context: ReconcileContext) -> Iterator[Action]:
+def reclaim_volumes(context: ReconcileContext) -> Iterator[Action]:
     """Yield the removal of the volumes that go with a sandbox of which all else is gone."""
     if context.volumes and not context.state.reclaimed:
         obj, why = context.obj, "their reclaimPolicy is Delete"

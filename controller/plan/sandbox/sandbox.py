@@ -192,7 +192,7 @@ def _delete(context: ReconcileContext) -> Decision:
             context.state, "Terminating", f"its container is gone; held by {', '.join(context.obj.finalizers)}"
         )
     if not containers:
-        last = (*files.remove(context), *mounts.with_it(context))
+        last = (*files.remove(context), *mounts.reclaim_volumes(context))
         return Decision(
             context.state, "Terminating", "removing its files and volumes" if last else "gone", last, finalize=not last
         )
