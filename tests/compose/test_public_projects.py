@@ -34,7 +34,7 @@ EXAMPLE = ROOT / "controller/client/examples/compose"
 @pytest.fixture(scope="module")
 def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningDaemon]:
     os.environ["DOCKER_BUILDKIT"] = "0"
-    with lab("paddock/egress:1", "paddock/python:1", "paddock/test-tiny:1", BASE) as place:
+    with lab("paddock/egress:1", "paddock/python:1", BASE) as place:
         for image in all_images():
             build(place.engine.base_url, image)
         running = place.daemon(tmp_path_factory.mktemp("state"), PADDOCK_IMAGE_BUILD="run")
@@ -82,24 +82,3 @@ def test_the_example_counts_its_visitors(daemon: RunningDaemon, tmp_path: Path) 
         assert [answer(int(port[1])) for _ in range(2)] == ["Visitors: 1\n", "Visitors: 2\n"]
     finally:
         daemon.paddock("down", "-f", str(file), "-v", check=False)
-
-
-def test_services_reach_each_other_by_udp(daemon: RunningDaemon, tmp_path: Path) -> None:
-    file = tmp_path / "compose.yaml"
-    file.write_text(
-        "name: datagrams\nservices:\n"
-        "  server: {image: 'paddock/test-tiny:1', command: sh -c 'nc -u -l -p 5353 >/tmp/text'}\n"
-        "  client: {image: 'paddock/test-tiny:1', command: sleep 1000}\n"
-    )
-    words = ("compose", "-f", str(file))
-
-    def text() -> str:
-        send = "echo hello | timeout 1 nc -u server 5353"
-        daemon.paddock(*words, "exec", "-T", "client", "sh", "-c", send, check=False)
-        return daemon.paddock(*words, "exec", "-T", "server", "cat", "/tmp/text").stdout
-
-    try:
-        daemon.paddock(*words, "up", "-d")
-        wait_for("a datagram has arrived", lambda: "hello" in text())
-    finally:
-        daemon.paddock(*words, "down", check=False)

@@ -66,7 +66,7 @@ def _long(element: Element) -> Iterator[tuple[int, int]]:
 def _pairs(element: Element, address: str, host: str, port: str, protocol: str) -> Iterator[tuple[int, int]]:
     remotes, locals_ = _range(port), _range(host) if host else (0,)
     if protocol != "tcp":
-        element.refuse(f"{protocol} is not forwarded, only tcp is; remove it: other services reach it without")
+        element.refuse(f"{protocol} is not forwarded, only tcp is; remove it")
     elif not remotes or not locals_:
         element.refuse("must be from 1 to 65535, or a range of at most 100 such as 8000-8010")
     elif address not in _LOCAL:
