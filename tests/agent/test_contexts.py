@@ -3,6 +3,8 @@
 import json
 import os
 import shutil
+import subprocess
+import sys
 import threading
 from pathlib import Path
 from typing import Any
@@ -264,6 +266,48 @@ def test_bash_keeps_folder_variables_and_functions(basic: Running) -> None:
     assert text(run(basic, "yes | head -c 2", "bash"), "stderr") == ""
     died = run(basic, "exit 3", "bash")[-1]
     assert (died["status"], died["exitCode"], died["stateLost"]) == ("died", 3, True)
+
+
+_LATER = """
+import pickle, sys, threading
+sys.path.insert(0, sys.argv[1])
+from paddock_kernel.later import loaded_later
+errors = []
+def use():
+    try:
+        from hashlib import sha1
+        import ssl, lzma
+        assert sha1(b"").digest_size == 20 and ssl.OPENSSL_VERSION and lzma.FORMAT_XZ
+    except BaseException as error:
+        errors.append(error)
+with loaded_later():
+    import asyncio, bz2
+    unused = "bz2" in sys.modules and "_bz2" not in sys.modules
+    threads = [threading.Thread(target=use) for _ in range(8)]
+    [thread.start() for thread in threads]
+    [thread.join() for thread in threads]
+    from bz2 import BZ2File
+    from asyncio.sslproto import SSLProtocol
+    assert bz2.BZ2File is BZ2File is pickle.loads(pickle.dumps(BZ2File))
+assert unused and not errors, errors
+import asyncio.sslproto, bz2, hashlib, lzma, ssl
+assert asyncio.sslproto.SSLProtocol is SSLProtocol
+for module in (asyncio.sslproto, bz2, hashlib, lzma, ssl):
+    assert type(module) is type(sys) and sys.modules[module.__spec__.name] is module, module
+"""
+
+
+def test_modules_of_later_are_loaded_by_imports() -> None:
+    kernels = Path(__file__).parents[2] / "images/agent/kernels"
+    subprocess.run([sys.executable, "-c", _LATER, str(kernels)], check=True, timeout=60)
+
+
+def test_code_imports_the_modules_themselves(basic: Running) -> None:
+    code = (
+        "import importlib, sys, bz2, hashlib, lzma, ssl\nmodules = [bz2, hashlib, lzma, ssl]\n"
+        "all(type(m) is type(sys) and sys.modules[m.__spec__.name] is m and importlib.reload(m) is m for m in modules)"
+    )
+    assert value(run(basic, code)) == "True"
 
 
 def test_executions_wait_for_each_other_in_a_bounded_queue(basic: Running) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import importlib
 import sys
+import threading
 import types
 from collections.abc import Iterator
 from importlib.machinery import PathFinder
@@ -15,13 +16,23 @@ from typing import Any
 
 _NAMES = ("ssl", "asyncio.sslproto", "hashlib", "bz2", "lzma")
 _EXTENSIONS = ("_ssl", "_hashlib", "_bz2", "_lzma")
+_LOCK = threading.Lock()  # of the stand-ins' places in sys.modules
 
 
 class _Later(types.ModuleType):
     """Stands for a module in those that have imported it; its first use imports it, as a statement would."""
 
     def __getattr__(self, name: str) -> Any:
+        self.leave()  # else the import would return this stand-in: `from hashlib import sha1` reads it at once
         return getattr(importlib.import_module(self.__name__), name)
+
+    def leave(self) -> bool:
+        """Leave the module's place in sys.modules, if this stand-in has it."""
+        with _LOCK:
+            if sys.modules.get(self.__name__) is not self:
+                return False
+            del sys.modules[self.__name__]
+            return True
 
 
 @contextlib.contextmanager
@@ -36,8 +47,7 @@ def loaded_later() -> Iterator[None]:
         yield
     finally:
         for name, stand_in in stand_ins.items():
-            if sys.modules.get(name) is stand_in:
-                del sys.modules[name]
+            if stand_in.leave():
                 package, _, child = name.rpartition(".")
                 if package in sys.modules:
                     setattr(sys.modules[package], child, stand_in)
