@@ -237,6 +237,24 @@ def test_live_names_complete_code_that_is_not_run(basic: Running) -> None:
     assert value(run(basic, "kept")) == "1"
 
 
+def test_a_completion_kills_no_interpreter(basic: Running, tmp_path: Path) -> None:
+    end = tmp_path / "end"
+    run(
+        basic,
+        "import os, signal, time\nclass Deaf:\n def __dir__(self):\n"
+        "  handler = signal.signal(signal.SIGINT, signal.SIG_IGN)\n"
+        f"  while not os.path.exists({str(end)!r}): time.sleep(0.01)\n"
+        "  signal.signal(signal.SIGINT, handler)\n  return ['late']\ndeaf = Deaf(); state = 1",
+    )
+    assert completions(basic, "deaf.") == (0, [])
+    busy = {"context": "python", "execution": "e1", "code": "state"}
+    assert basic.request("POST", "/contexts/complete", {"context": "python", "code": "s"})[0] == 409
+    assert basic.request("POST", "/contexts/execute", busy)[0] == 429
+    end.touch()
+    finished(lambda: basic.request("POST", "/contexts/complete", {"context": "python", "code": "s"})[0] == 200)
+    assert value(run(basic, "state")) == "1"
+
+
 def test_bash_completes_variables_commands_and_files(basic: Running, tmp_path: Path) -> None:
     (tmp_path / "a file").touch()
     run(basic, f"cd {tmp_path}; VALUE_OF_MINE=1; function_of_mine() {{ :; }}", "bash")
@@ -255,6 +273,24 @@ def test_node_completes_the_scope_and_properties(start: Start) -> None:
     assert completions(agent, "valueOfMine.al", "javascript") == (2, ["alpha"])
     assert completions(agent, "valueOfMine.hung.", "javascript") == (0, [])
     assert completions(agent, "text.padS", "javascript") == (4, ["padStart"])
+
+
+@pytest.mark.skipif(not shutil.which("node"), reason="no node on this host")
+def test_node_completes_no_indices(start: Start) -> None:
+    agent = start(environment={"PATH": os.environ["PATH"]})
+    code = (
+        "const bytes = Buffer.alloc(1e8), match = /a/.exec('a'), numbers = new Array(2e5).fill(0);"
+        "const entries = Object.fromEntries(numbers.map((_, n) => ['entry' + n, n]));"
+        "const proxy = new Proxy({}, { ownKeys() { while (true); } })"
+    )
+    run(agent, code, "javascript")
+    assert completions(agent, "bytes.readDoubleL", "javascript") == (11, ["readDoubleLE"])
+    assert completions(agent, "bytes.byteLen", "javascript") == (7, ["byteLength"])
+    assert completions(agent, "match.gro", "javascript") == (3, ["groups"])
+    assert completions(agent, "numbers.find", "javascript")[1] == ["find", "findIndex", "findLast", "findLastIndex"]
+    assert completions(agent, "entries.entry77777", "javascript")[1][0] == "entry77777"
+    assert completions(agent, "proxy.", "javascript") == (0, [])
+    assert value(run(agent, "bytes.length", "javascript")) == "100000000"
 
 
 def test_bash_keeps_folder_variables_and_functions(basic: Running) -> None:

@@ -96,7 +96,7 @@ const valueOf = remote => {
   }
   const place = {}
   globalThis.__place = place
-  session.post('Runtime.callFunctionOn', { objectId: remote.objectId, functionDeclaration: 'function(){globalThis.__place.value=this.valueOf&&typeof this==="symbol"?this:this}' })
+  session.post('Runtime.callFunctionOn', { objectId: remote.objectId, functionDeclaration: 'function(){globalThis.__place.value=this}' })
   delete globalThis.__place
   return place.value
 }
@@ -122,13 +122,28 @@ async function cell (request) {
 }
 // How the name at the code's end may go on: of the scope, or of what is before its last dot, unless reading that does something.
 const post = (method, parameters) => { let answer = {}; session.post(method, parameters, (error, value) => { answer = error ? {} : value }); return answer }
+// An index is no name, and there may be 10^8 of them. Only newer inspectors list an array's names without its indices.
+const LISTS_NAMES = parseInt(process.versions.v8) >= 10, GROUP = { objectGroup: 'completion' }
+const hasIndices = object => ArrayBuffer.isView(object) || ((Array.isArray(object) || util.types.isStringObject(object)) && object.length > 0)
+const namesOf = remote => {
+  let names = []
+  for (let object = valueOf(remote); object && !util.types.isProxy(object); object = Object.getPrototypeOf(object)) {
+    if (!hasIndices(object)) names = names.concat(Object.getOwnPropertyNames(object))
+  }
+  if (LISTS_NAMES && /array/.test(remote.subtype)) {
+    const { result = [] } = post('Runtime.getProperties', { objectId: remote.objectId, ownProperties: true, nonIndexedPropertiesOnly: true })
+    names = names.concat(result.map(property => property.name))
+  }
+  return names
+}
 function complete (request) {
   const [, path, prefix] = /((?:[A-Za-z_$][\w$]*\.)*)([A-Za-z_$][\w$]*)?$/.exec(request.code)
   let names = []
   if (path) {
-    const { result: owner, exceptionDetails } = post('Runtime.evaluate', { expression: path.slice(0, -1), throwOnSideEffect: true, silent: true, timeout: 500 })
-    const place = owner && !exceptionDetails && (owner.objectId ? owner.objectId : owner.type === 'string' && post('Runtime.evaluate', { expression: 'Object("")' }).result.objectId)
-    if (place) names = (post('Runtime.getProperties', { objectId: place, ownProperties: false }).result || []).map(property => property.name)
+    const { result: owner, exceptionDetails } = post('Runtime.evaluate', { expression: path.slice(0, -1), throwOnSideEffect: true, silent: true, timeout: 500, ...GROUP })
+    const remote = owner && !exceptionDetails && (owner.objectId ? owner : owner.type === 'string' && post('Runtime.evaluate', { expression: 'Object("")', ...GROUP }).result)
+    if (remote) names = namesOf(remote)
+    post('Runtime.releaseObjectGroup', GROUP)
   } else names = [...(post('Runtime.globalLexicalScopeNames', {}).names || []), ...Object.getOwnPropertyNames(globalThis)]
   const matches = [...new Set(names)].filter(name => name.startsWith(prefix || '') && /^[A-Za-z_$][\w$]*$/.test(name) && (prefix || name[0] !== '_')).sort()
   write({ id: request.id, type: 'completions', replaced: (prefix || '').length, matches: matches.slice(0, 200) })

@@ -155,6 +155,7 @@ class Completion(Execution):
         self._replaced = 0
         self._matches: list[str] = []
         self._prints_matches = language == "bash"
+        self.is_stuck = False  # answered without matches, while the interpreter reads on
         if self._prints_matches:
             self._replaced, code = _bash_completion(code)
         super().__init__(exchange, "complete", code, {}, _COMPLETE_SECONDS)
@@ -183,6 +184,11 @@ class Completion(Execution):
             answer = {"replaced": self._replaced, "matches": matches[:_MOST_MATCHES]}
             self.exchange.reply(200, dumps(answer))
         self.over = True
+
+    def give_up(self) -> None:
+        """Answer without matches: what reads them heeds no interrupt."""
+        self.is_stuck = True
+        self.finish()
 
 
 class Family:
@@ -467,6 +473,10 @@ class Context:
             raise Refused(
                 429, "Busy", f"context `{self.name}` is busy and {len(self.queue)} executions wait; try again later"
             )
+        if isinstance(self.current, Completion) and self.current.is_stuck:
+            raise Refused(
+                429, "Busy", f"context `{self.name}` still lists how code may go on; try again later, or interrupt it"
+            )
         if self.state == "ended":
             self.start()
         execution.exchange.open_chunks(KIND)
@@ -488,6 +498,8 @@ class Context:
         execution.over = True
         if execution in self.queue:
             self.queue.remove(execution)
+        elif isinstance(execution, Completion):
+            self._end_completion(execution)
         elif execution is self.current:
             self.interrupt("interrupted")
 
@@ -538,8 +550,16 @@ class Context:
         self._next()
 
     def _expire(self, execution: Execution) -> None:
-        if execution is self.current:
+        if isinstance(execution, Completion):
+            self._end_completion(execution)
+        elif execution is self.current:
             self.interrupt("timeout")
+
+    def _end_completion(self, completion: Completion) -> None:
+        """Interrupt it, and do without its answer soon. The interpreter is not killed: no Tab costs a state."""
+        if completion is self.current:
+            self._signal(group=self.language == "bash")
+            self._timers.append(self._loop.after(_AGAIN_SECONDS, completion.give_up))
 
     def interrupt(self, reason: str) -> bool:
         """Interrupt what runs, more strongly after 2 s, and kill it after 4 s. False if nothing runs."""
