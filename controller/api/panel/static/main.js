@@ -152,18 +152,27 @@ function SignIn({ problem }) {
     <p class="quiet">The token stays in this tab; an address that <code>paddock panel</code> printed will do, too. On the daemon's own host, <code>paddock panel</code> opens this page signed in; an admin creates tokens with <code>paddock token create</code>.</p></form></main>`;
 }
 
-/** Sign in with the code of the address, which is not left in the history. */
-function enter() {
+/**
+ * Sign in with the code of the address, which is not left in the history. Throws ApiError while somebody is signed in:
+ * a link that anybody may send does not change who acts in this tab.
+ */
+async function enter() {
   const code = codeOf(location.hash);
   history.replaceState(null, '', `${location.pathname}#/sandboxes`);
   route.set(parts());
-  return exchange(code);
+  if (hasToken() && !who.get()) await signIn().catch((error) => { if (hasToken()) throw error; });
+  if (who.get()) throw new ApiError(409, '', `you are signed in as ${who.get().name}: the address signs in nobody; sign out first, then open it again`);
+  await exchange(code);
 }
 
 function App() {
   const me = useValue(who);
   const [state, set] = useState({ ready: false });
   useEffect(() => {
+    const failed = (error) => {
+      if (error.status === 409) fail(error); // beside the page of who is signed in
+      set({ ready: true, problem: ended(error) || who.get() ? null : error });
+    };
     (async () => {
       try {
         if (CODE.test(location.hash)) {
@@ -177,10 +186,10 @@ function App() {
           await recovered();
           await signIn().catch(() => {});
         }
-        set({ ready: true, problem: ended(error) ? null : error });
+        failed(error);
       }
     })();
-    const pasted = () => { if (CODE.test(location.hash)) enter().catch((error) => { if (ended(error)) return; if (who.get()) fail(error); else set({ ready: true, problem: error }); }); };
+    const pasted = () => { if (CODE.test(location.hash)) enter().catch(failed); };
     addEventListener('hashchange', pasted);
     return () => removeEventListener('hashchange', pasted);
   }, []);
