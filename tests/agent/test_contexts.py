@@ -293,6 +293,15 @@ def test_node_completes_no_indices(start: Start) -> None:
     assert value(run(agent, "bytes.length", "javascript")) == "100000000"
 
 
+@pytest.mark.skipif(not shutil.which("node"), reason="no node on this host")
+def test_node_lets_go_of_results(start: Start) -> None:
+    agent = start(environment={"PATH": os.environ["PATH"]})
+    run(agent, "const result = new WeakRef({}); result.deref()", "javascript")
+    collect = "require('v8').setFlagsFromString('--expose-gc'); require('vm').runInNewContext('gc')()"
+    run(agent, collect, "javascript")
+    assert value(run(agent, "result.deref() === undefined", "javascript")) == "true"
+
+
 def test_bash_keeps_folder_variables_and_functions(basic: Running) -> None:
     run(basic, "cd /tmp; A=5; f() { echo fun $A; }", "bash")
     assert text(run(basic, "f; pwd", "bash")) == "fun 5\n/tmp\n"

@@ -85,7 +85,7 @@ const rewrite = code => code
 const evaluate = code => new Promise(resolve => {
   abandon = resolve
   const expression = rewrite(code) + `\n//# sourceURL=cell${++count}.js`
-  go = () => session.post('Runtime.evaluate', { expression, replMode: true, awaitPromise: true }, (error, value) => resolve(error ? { stopped: true } : value))
+  go = () => session.post('Runtime.evaluate', { expression, replMode: true, awaitPromise: true, objectGroup: 'cell' }, (error, value) => resolve(error ? { stopped: true } : value))
   try { guard.runInThisContext({ breakOnSigint: true }) } catch (error) { resolve({ stopped: true }) }
 })
 const valueOf = remote => {
@@ -116,6 +116,7 @@ async function cell (request) {
   } else if (answer.result.type !== 'undefined') {
     try { result(answer.result.type === 'symbol' ? Symbol(answer.result.description.slice(7, -1)) : valueOf(answer.result), true) } catch (error) { failure('Error', String(error), '') }
   }
+  post('Runtime.releaseObjectGroup', { objectGroup: 'cell' }) // else the inspector would keep each result for good
   for (const [name, value] of Object.entries(before)) { if (value === undefined) delete process.env[name]; else process.env[name] = value }
   send({ type: 'done', count })
   execution = null
