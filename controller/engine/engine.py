@@ -159,7 +159,7 @@ class DockerEngine:
     def _make_snapshots(self, clock: Clock, *, is_local: bool) -> DockerSnapshots:
         capturer = Capturer(
             *(self._observer, self._mounts, self._cgroups, clock.now, self._restorer.layers),
-            committer=Committer(self._client),
+            committer=Committer(self._client, self._restorer.layers.free_bytes, self._instance_id),
             is_local=is_local,
         )
         return DockerSnapshots(self._restorer.folder, capturer, self._client, self._saved)

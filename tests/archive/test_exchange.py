@@ -13,9 +13,10 @@ import pytest
 from controller.archive.names import Unsafe
 from controller.archive.state.bounds import BoundExceeded, Bounds, Report
 from controller.archive.state.exchange import from_layer
-from controller.archive.state.restore import Rules, packed, restore
+from controller.archive.state.restore import Rules, packed, restore, verify
 from controller.archive.state.save import OPAQUE, save
 from controller.archive.tar import TarError
+from controller.engine.archiver.worker import carry_out
 
 LONG = "d" * 90 + "/" + "f" * 90
 
@@ -79,6 +80,82 @@ def test_a_layer_is_what_an_overlay_has(tmp_path: Path, mode: str) -> None:
     assert report.bytes == 8
 
 
+@pytest.mark.parametrize("name", ["a/.wh.", "a/.wh..", "a/.wh...", ".wh.dev", ".wh."])
+def test_a_name_like_a_deletion_breaks_no_restore(name: str) -> None:
+    """Code in a sandbox makes such files: each of these would be refused at each restore."""
+    data, report = converted(layer(("a/", FOLDER, b""), (name, {}, b""), ("a/file", {}, b"text")))
+    verified = verify(io.BytesIO(data).read, rules=Rules(deletions=True, mount_points=[b"dev"]))
+    assert verified.entries == 2
+    assert [omission.name for omission in report.omissions] == ([name] if name != ".wh.dev" else [])
+
+
+def test_a_deletion_of_what_is_there_is_omitted() -> None:
+    members = [("+a/", FOLDER, b""), ("+a/file", {}, b"text"), (".wh.+a", {}, b""), (".wh.b", {}, b""), ("b", {}, b"b")]
+    data, report = converted(layer(*members))
+    assert [omission.name for omission in report.omissions] == [".wh.+a"]
+    assert verify(io.BytesIO(data).read, rules=Rules(deletions=True)).entries == 4
+
+
+def test_a_hard_link_to_no_file_is_omitted() -> None:
+    members = [("link", {**LINK, "linkname": "x"}, b""), ("second", {**HARD, "linkname": "link"}, b"")]
+    data, report = converted(layer(*members, ("third", {**HARD, "linkname": "dev/null"}, b"")))
+    assert [omission.name for omission in report.omissions] == ["second", "third"]
+    assert verify(io.BytesIO(data).read, rules=Rules(deletions=True)).entries == 1
+
+
+def image(layer_file: io.BytesIO, manifest: bytes = b'[{"Layers": ["below.tar", "top.tar"]}]') -> io.BytesIO:
+    """Return a saved image with that top layer."""
+    return layer(
+        ("manifest.json", {}, manifest), ("below.tar", {}, b"no layer"), ("top.tar", {}, layer_file.getvalue())
+    )
+
+
+def worked(tmp_path: Path, saved: io.BytesIO, **bounds: float) -> tuple[dict[str, Any], bytes]:
+    """Have the worker convert a saved image; return its result, and the archive."""
+    (tmp_path / "image.tar").write_bytes(saved.getvalue())
+    with (tmp_path / "image.tar").open("rb") as source, (tmp_path / "0.tar").open("w+b") as target:
+        part = {"input": source.fileno(), "output": target.fileno(), "mount_points": ["dev"]}
+        limits = {"entries": 100, "bytes": 1 << 20, "seconds": 60, **bounds}
+        result = carry_out({"operation": "convert", "bounds": limits, "parts": [part]})
+    return result, (tmp_path / "0.tar").read_bytes()
+
+
+def test_a_worker_converts_a_saved_image(tmp_path: Path) -> None:
+    result, data = worked(tmp_path, image(layer(*CHANGED)))
+    (report,) = result["reports"]
+    assert (report["bytes"], report["archive_bytes"]) == (8, len(data))
+    assert data == converted(layer(*CHANGED))[0]
+
+
+@pytest.mark.parametrize(
+    ("saved", "bounds", "reason"),
+    [
+        (image(layer(*CHANGED)), {"entries": 3}, "TooLarge"),
+        (image(layer(*CHANGED)), {"bytes": 7}, "TooLarge"),
+        (image(layer(*[("file", {}, b"")] * 70)), {"seconds": -1}, "TooLarge"),
+        (image(layer(), b"[]"), {}, "Damaged"),
+        (image(layer(), b'[{"Layers": []}]'), {}, "Damaged"),
+        (image(layer(), b'[{"Layers": ["gone.tar"]}]'), {}, "Damaged"),
+        (image(io.BytesIO(b"no layer" * 100)), {}, "Damaged"),
+        (image(layer(("file", {"pax_headers": {"SCHILY.xattr.user." + "n" * 300: "v"}}, b""))), {}, "Damaged"),
+    ],
+)
+def test_a_hostile_image_ends_a_conversion(
+    saved: io.BytesIO, bounds: dict[str, float], reason: str, tmp_path: Path
+) -> None:
+    """The last one would be refused at each restore."""
+    assert worked(tmp_path, saved, **bounds)[0]["error"] == reason
+
+
+def test_the_first_pass_counts_entries() -> None:
+    output = io.BytesIO()
+    with pytest.raises(BoundExceeded):
+        from_layer(
+            layer(*[(f"{number}/", FOLDER, b"") for number in range(9)]), output.write, Bounds(entries=5)
+        )
+    assert not output.getvalue()
+
+
 def test_what_is_packed_is_the_new_owners() -> None:
     data, _ = converted(layer(*CHANGED))
     report = Report()
@@ -105,6 +182,8 @@ def test_holes_are_packed_as_holes(tmp_path: Path) -> None:
         os.close(folder)
     packed_data = b"".join(packed(io.BytesIO(output.getvalue()).read, Report()))
     assert len(packed_data) < 1 << 16
+    with pytest.raises(BoundExceeded):  # the engine writes zeros
+        b"".join(packed(io.BytesIO(output.getvalue()).read, Report(), Bounds(bytes=1 << 20)))
     with tarfile.open(fileobj=io.BytesIO(packed_data)) as archive:
         member = archive.getmember("sparse")
         data = archive.extractfile(member)

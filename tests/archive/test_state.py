@@ -174,6 +174,12 @@ def test_links_holes_owners_and_setuid_are_kept(source: Path, tmp_path: Path) ->
     assert (tmp_path / "out" / "sparse").stat().st_blocks < 100
 
 
+def test_each_name_of_a_symlink_is_restored(source: Path, tmp_path: Path) -> None:
+    os.link(source / "link", source / "second", follow_symlinks=False)
+    restored(saved(source)[0], tmp_path / "out")
+    assert {(tmp_path / "out" / name).readlink() for name in ("link", "second")} == {Path("/etc/passwd")}
+
+
 def test_other_programs_read_the_archive(source: Path, tmp_path: Path) -> None:
     data, _ = saved(source)
     (tmp_path / "out").mkdir()

@@ -46,6 +46,7 @@ from controller.kinds.runtime.snapshot import RestoreRoot, SnapshotContent, Snap
 from controller.ports.snapshots import SnapshotError
 from tests.crashes import killed_at
 
+INSTANCE_ID = f"snapshots-{os.getpid()}"
 LAYERS = RootLayers(EngineNamespace("unix:///nowhere"))
 
 
@@ -336,7 +337,7 @@ def stopped_capturer(source: Path | None) -> tuple[Capturer, CaptureRequest]:
 
 
 def capturer_of(observer: Observer, client: Client | None = None, layers: RootLayers = LAYERS) -> Capturer:
-    committer = Committer(client or EngineWithIds())
+    committer = Committer(client or EngineWithIds(), layers.free_bytes, INSTANCE_ID)
     return Capturer(observer, NoMounts(), Cgroups(), lambda: 1.0, layers, committer=committer, is_local=client is None)
 
 
@@ -431,10 +432,12 @@ def test_without_a_layers_folder_its_commit_is_tried(
     """`ctr` is not there to name the folder; a commit that fails leaves nothing, and is tried again."""
     monkeypatch.setenv("PATH", str(tmp_path))
     stopped = Container("c", "a", "source", State.EXITED, started_at=1.0)
-    engine = EngineWithIds(*[Fault("5xx", "no space left on device")] * 2)
+    engine = EngineWithIds(*[Fault("5xx", "no space left on device")] * 3)
     observer = ChangingContainer(stopped)
     capturer = Capturer(
-        *(observer, NoMounts(), Cgroups(), lambda: 1.0, LAYERS), committer=Committer(engine), is_local=True
+        *(observer, NoMounts(), Cgroups(), lambda: 1.0, LAYERS),
+        committer=Committer(engine, LAYERS.free_bytes, INSTANCE_ID),
+        is_local=True,
     )
     with pytest.raises(SnapshotError, match="no space left") as refused:
         capturer.capture(request_of(stopped), snapshots)

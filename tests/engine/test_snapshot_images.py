@@ -4,6 +4,7 @@ Root layers of an engine whose folders can't be opened are captured by a commit,
 Exports have the image on request.
 """
 
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import replace
@@ -13,18 +14,18 @@ import pytest
 
 from controller.engine.docker.client import Client
 from controller.engine.kernel.engine_namespace import EngineNamespace
-from controller.engine.snapshots.commit import Committer
 from controller.engine.snapshots.folder import SnapshotFolder
 from controller.engine.snapshots.layers import RootLayers
 from controller.engine.snapshots.restore import Restorer
 from controller.engine.snapshots.snapshots import DockerSnapshots
+from controller.kinds.common.labels import INSTANCE
 from controller.kinds.observed.observed import Container, State
 from controller.kinds.planning.outcome import Ok
 from controller.kinds.runtime.snapshot import IMAGE_REPOSITORY, LAYER_REPOSITORY, RestoreRoot
 from controller.ports import NullMeter
 from controller.ports.snapshots import SnapshotError
 from tests.daemon import docker
-from tests.engine.test_snapshot_files import ChangingContainer, capturer_of, content, request_of
+from tests.engine.test_snapshot_files import INSTANCE_ID, ChangingContainer, capturer_of, content, request_of
 
 pytestmark = pytest.mark.docker
 IMAGE, FAR = "paddock/test-tiny:1", RootLayers(EngineNamespace("tcp://192.0.2.1:2376"), is_local=False)
@@ -43,10 +44,15 @@ def cleaned() -> Iterator[ExitStack]:
 
 def container_of(stack: ExitStack, *command: str) -> Container:
     """Create a container; it is removed after the test."""
-    id_ = docker("create", "--user=0", "--network=none", IMAGE, *command)
+    id_ = docker("create", "--user=0", "--network=none", f"--label={INSTANCE}={INSTANCE_ID}", IMAGE, *command)
     stack.callback(docker, "rm", "-f", id_)
     image_id = docker("inspect", "-f", "{{.Image}}", id_)
     return Container(id_, "a", "source", State.RUNNING, image=IMAGE, image_id=image_id)
+
+
+def committed_images() -> str:
+    """Return the ids of the images of commits."""
+    return docker("images", "-q", "--filter", f"label={INSTANCE}={INSTANCE_ID}", LAYER_REPOSITORY)
 
 
 def test_a_commit_is_captured_and_given_back(cleaned: ExitStack, tmp_path: Path) -> None:
@@ -58,10 +64,11 @@ def test_a_commit_is_captured_and_given_back(cleaned: ExitStack, tmp_path: Path)
     docker("exec", source.id, "sh", "-c", WRITE)
     unchanged = container_of(cleaned, "true")
     cleaned.callback(docker, "rmi", "--no-prune", f"{IMAGE_REPOSITORY}:s1", check=False)
-    capturer = capturer_of(ChangingContainer(source, source), client, FAR)
+    paused = replace(source, state=State.PAUSED)
+    capturer = capturer_of(ChangingContainer(source, paused, source), client, FAR)
     request = replace(request_of(source), tmpfs=("/tmp",))
     captured = capturer.capture(request, folder)
-    assert docker("images", "-q", f"{LAYER_REPOSITORY}:s1") == ""
+    assert committed_images() == ""
     (part,) = captured.parts
     assert (part.kind, part.data_bytes, 20000 in part.uids) == ("root", 5, True)
     assert {omission.name for omission in captured.omitted} == {"/", "/tmp"}
@@ -75,11 +82,14 @@ def test_a_commit_is_captured_and_given_back(cleaned: ExitStack, tmp_path: Path)
     assert isinstance(outcome, Ok)
     assert "1 deletions of snapshot `first` are lost (/workspace)" in outcome.notes[-1]
     assert docker("start", "-a", target.id).splitlines() == ["text", "30000 30001 4750 2", "/workspace"]
-    layer = Committer(client).commit(unchanged.id, unchanged.image_id, "s2", pause=False)
+    cut_off = replace(request_of(unchanged), uid="s2")
+    layer = capturer.committer.commit(cut_off, time.monotonic() + 60)
     assert not layer.is_changed
+    assert committed_images() != ""
     folder.begin("s2", None)
-    DockerSnapshots(folder, capturer, client).recover()  # as after a crash
-    assert docker("images", "-q", f"{LAYER_REPOSITORY}:s2") == ""
+    fresh = capturer_of(ChangingContainer(), client, FAR)
+    DockerSnapshots(folder, fresh, client).recover()  # as after a crash
+    assert committed_images() == ""
 
 
 def test_an_export_has_its_image_on_request(cleaned: ExitStack, tmp_path: Path) -> None:

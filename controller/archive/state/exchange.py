@@ -1,8 +1,10 @@
 """Exchange with an engine whose folders can't be opened: a layer of an image becomes an archive.
 
-A layer names what it deletes (`.wh.NAME`); an archive has the marks of an overlay in these places.
+A layer names what it deletes (`.wh.NAME`); an archive has the marks of an overlay in these places. Code in a sandbox
+makes such names, too: what no restore would accept is omitted.
 """
 
+import json
 import os
 import stat
 import tarfile
@@ -18,9 +20,31 @@ from .save import OPAQUE
 _DELETED, _OPAQUE_MARK, _RESERVED = b".wh.", b".wh..wh..opq", b".wh..wh."
 _ATTRIBUTE = blocks.ATTRIBUTE.decode()
 _PIECE_BYTES = 1 << 20
+_MANIFEST_BYTES = 1 << 20
 _NANOSECONDS = 1_000_000_000
 
 Member = tuple[tarfile.TarFile, tarfile.TarInfo, Parts]
+
+
+def from_image(
+    image: IO[bytes],
+    write: Callable[[bytes], object],
+    bounds: Bounds = Bounds(),
+    mount_points: Collection[bytes] = (),
+) -> Report:
+    """Write the top layer of one saved image as `from_layer` does. Raises as it does."""
+    try:
+        with tarfile.open(fileobj=image, mode="r:") as archive:
+            manifest = archive.extractfile("manifest.json")
+            if manifest is None:
+                raise TarError("the engine's archive of an image has no manifest")
+            (listed,) = json.loads(manifest.read(_MANIFEST_BYTES))
+            top = archive.extractfile(listed["Layers"][-1])
+            if top is None:
+                raise TarError("the engine's archive of an image lacks its layer")
+            return from_layer(top, write, bounds, mount_points)
+    except (tarfile.TarError, LookupError, TypeError, ValueError) as error:
+        raise TarError(f"the engine's archive of an image can't be read: {error}") from error
 
 
 def from_layer(
@@ -33,14 +57,12 @@ def from_layer(
 
     `layer` is an open file, which is read twice. Raises BoundExceeded, TarError, Unsafe, OSError.
     """
-    points = frozenset(parts_of(point) for point in mount_points)
-    converter = _Converter(write, bounds)
+    converter = _Converter(write, bounds, frozenset(parts_of(point) for point in mount_points))
     try:
-        marks = (parts for _, _, parts in _members(layer) if parts and parts[-1] == _OPAQUE_MARK)
-        converter.opaque_folders = frozenset(parts[:-1] for parts in marks)
+        for _, member, parts in _members(layer):
+            converter.look_at(member, parts)
         for archive, member, parts in _members(layer):
-            if not any(parts[: len(point)] == point for point in points):
-                converter.add(archive, member, parts)
+            converter.add(archive, member, parts)
     except tarfile.TarError as error:
         raise TarError(f"the engine's layer can't be read: {error}") from error
     converter.end()
@@ -56,34 +78,79 @@ def _members(layer: IO[bytes]) -> Iterator[Member]:
 
 
 class _Converter:
-    def __init__(self, write: Callable[[bytes], object], bounds: Bounds) -> None:
+    def __init__(self, write: Callable[[bytes], object], bounds: Bounds, mount_points: Collection[Parts]) -> None:
         self.report = Report()
-        self.opaque_folders: frozenset[Parts] = frozenset()
-        self._write, self._meter = write, Meter(bounds, self.report)
+        self._write, self._meter, self._mount_points = write, Meter(bounds, self.report), mount_points
+        self._first_meter = Meter(bounds, Report())  # of the first pass
+        self._opaque_folders: set[Parts] = set()
+        self._deleted: set[Parts] = set()
+        self._present: set[Parts] = set()  # entries that a mark of deletion names, too
+        self._files: set[Parts] = set()  # of the archive: only these are linked
+
+    def look_at(self, member: tarfile.TarInfo, parts: Parts) -> None:
+        """Read one entry's name in the first pass."""
+        self._first_meter.count_entry()
+        self._first_meter.check_path(b"/".join(parts), len(parts))
+        self._first_meter.count_bytes(member.size)
+        name = parts[-1] if parts else b""
+        if name == _OPAQUE_MARK:
+            self._opaque_folders.add(parts[:-1])
+        elif name.startswith(_DELETED):
+            self._deleted.add(_target(parts))
 
     def add(self, archive: tarfile.TarFile, member: tarfile.TarInfo, parts: Parts) -> None:
         """Write one entry of the layer."""
-        path = b"/".join(parts)
         self._meter.count_entry()
-        self._meter.check_path(path, len(parts))
+        self._meter.check_path(b"/".join(parts), len(parts))
         name = parts[-1] if parts else b""
-        if name.startswith(_RESERVED):
+        if name.startswith(_RESERVED) or self._is_mounted(parts):
             return
         if name.startswith(_DELETED):
-            self._head(member, (*parts[:-1], name.removeprefix(_DELETED)), blocks.DEVICE)
+            self._deletion(member, parts)
+            return
+        if parts in self._deleted:
+            self._present.add(parts)
+        self._entry(archive, member, parts)
+
+    def _is_mounted(self, parts: Parts) -> bool:
+        return any(parts[: len(point)] == point for point in self._mount_points)
+
+    def _deletion(self, member: tarfile.TarInfo, parts: Parts) -> None:
+        target = _target(parts)
+        if target[-1] in (b"", b".", b".."):
+            self.report.omit(b"/".join(parts), "its name is a mark of a deletion, but names nothing")
+        elif target in self._present:
+            self.report.omit(b"/".join(parts), "its name is a mark of a deletion, but that file is there")
+        elif not self._is_mounted(target):
+            self._head(member, target, blocks.DEVICE)
+
+    def _entry(self, archive: tarfile.TarFile, member: tarfile.TarInfo, parts: Parts) -> None:
+        path = b"/".join(parts)
+        if not parts and not member.isdir():
+            self.report.omit(path, "it has no name")
         elif member.isdir():
-            mark = ((blocks.ATTRIBUTE + os.fsencode(OPAQUE), b"y"),) if parts in self.opaque_folders else ()
+            mark = ((blocks.ATTRIBUTE + os.fsencode(OPAQUE), b"y"),) if parts in self._opaque_folders else ()
             self._head(member, parts, blocks.FOLDER, records=mark)
         elif member.issym():
             self._head(member, parts, blocks.SYMLINK, target=os.fsencode(member.linkname))
         elif member.islnk():
-            self._head(member, parts, blocks.HARD_LINK, target=b"/".join(parts_of(os.fsencode(member.linkname))))
+            self._hard_link(member, parts)
         elif member.isfifo():
             self._head(member, parts, blocks.FIFO)
+            self._files.add(parts)
         elif member.isreg():
             self._file(archive, member, parts)
+            self._files.add(parts)
         else:
             self.report.omit(path, "it is a device")
+
+    def _hard_link(self, member: tarfile.TarInfo, parts: Parts) -> None:
+        target = parts_of(os.fsencode(member.linkname))
+        if target not in self._files:
+            self.report.omit(b"/".join(parts), "it is a further name of what is no file of the layer")
+            return
+        self._head(member, parts, blocks.HARD_LINK, target=b"/".join(target))
+        self._files.add(parts)
 
     def end(self) -> None:
         """Write the end of the archive."""
@@ -130,3 +197,8 @@ class _Converter:
     def _put(self, data: bytes) -> None:
         self._meter.count_archive(len(data))
         self._write(data)
+
+
+def _target(parts: Parts) -> Parts:
+    """Return what a mark of a deletion names."""
+    return (*parts[:-1], parts[-1].removeprefix(_DELETED))

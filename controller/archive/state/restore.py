@@ -155,11 +155,12 @@ class _Restorer:
                 continue
             if parts:  # the top is the image's
                 yield self._packed_head(entry, parts)
-            self._meter.count_bytes(entry.size)
+            self._meter.count_bytes(max(entry.size, entry.real_size))  # an engine writes holes as zeros
             remaining = entry.size + -entry.size % BLOCK
             while remaining:
                 piece = self._source.some(remaining)
                 remaining -= len(piece)
+                self._meter.check_time()
                 yield piece
         yield END
 

@@ -121,7 +121,8 @@ class _Saver:
     def _special(self, level: _Level, name: bytes, path: bytes) -> None:
         status = os.stat(name, dir_fd=level.folder, follow_symlinks=False)
         parts, kind = (level.path, name), stat.S_IFMT(status.st_mode)
-        if status.st_nlink > 1 and self._is_linked(parts, path, status):
+        # A restore links only files: each name of a symlink is a symlink.
+        if status.st_nlink > 1 and kind != stat.S_IFLNK and self._is_linked(parts, path, status):
             return
         if kind == stat.S_IFLNK:
             target = os.readlink(name, dir_fd=level.folder)

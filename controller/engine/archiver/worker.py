@@ -17,7 +17,8 @@ from typing import Any
 
 from controller.archive.names import Unsafe, shown
 from controller.archive.state.bounds import BoundExceeded, Bounds, Report
-from controller.archive.state.restore import Rules, restore
+from controller.archive.state.exchange import from_image
+from controller.archive.state.restore import Rules, restore, verify
 from controller.archive.state.save import Content, ForeignLayer, save
 from controller.archive.tar import TarError
 
@@ -42,7 +43,7 @@ def freeze(freezer: Freezer) -> None:
     path, word, _ = freezer
     deadline = time.monotonic() + _FREEZE_SECONDS
     _write(path, word)
-    while not _is_frozen(path):
+    while not is_frozen(freezer):
         if time.monotonic() > deadline:
             raise NotFrozen(f"its processes do not stand still within {_FREEZE_SECONDS:g} s")
         time.sleep(_POLL_SECONDS)
@@ -55,7 +56,9 @@ def thaw(freezer: Freezer) -> None:
         _write(freezer[0], freezer[2])
 
 
-def _is_frozen(path: str) -> bool:
+def is_frozen(freezer: Freezer) -> bool:
+    """Tell whether all of a cgroup stands still. Raises OSError."""
+    path = freezer[0]
     if path.endswith("cgroup.freeze"):
         with open(f"{os.path.dirname(path)}/cgroup.events") as events:
             return "frozen 1" in events.read()
@@ -69,26 +72,31 @@ def _write(path: str, word: str) -> None:
 
 
 @contextlib.contextmanager
-def _frozen(freezer: Freezer | None) -> Iterator[None]:
+def _frozen(freezer: Freezer | None, *, since_before: bool) -> Iterator[None]:
     if freezer is None:
         yield
         return
     try:
+        if since_before and not is_frozen(freezer):
+            raise Thawed("somebody thawed it during the capture; it is retried")
         freeze(freezer)
         yield
-        if not _is_frozen(freezer[0]):  # by whom it was thawed, and since when, nobody knows: the files may be torn
+        if not is_frozen(freezer):  # by whom it was thawed, and since when, nobody knows: the files may be torn
             raise Thawed("somebody thawed it during the capture; it is retried")
     finally:
         thaw(freezer)
 
 
 def save_all(request: dict[str, Any]) -> dict[str, Any]:
-    """Save each part at one instant; return the reports, and the seconds that the sandbox stood still."""
+    """Save each part at one instant; return the reports, and the seconds that the sandbox stood still.
+
+    `is_frozen` in the request: it was frozen before, and is not captured if it was thawed since.
+    """
     limits, reports = request["bounds"], []
     remaining = int(limits["bytes"])
     freezer: Freezer | None = tuple(request["freezer"]) if request["freezer"] else None
     started = time.monotonic()
-    with _frozen(freezer):
+    with _frozen(freezer, since_before=bool(request.get("is_frozen"))):
         for part in request["parts"]:
             seconds = max(0.0, float(limits["seconds"]) - (time.monotonic() - started))
             room = min(remaining, int(limits.get("archive_bytes", remaining)))
@@ -117,6 +125,20 @@ def restore_all(request: dict[str, Any]) -> dict[str, Any]:
         with open(part["input"], "rb", buffering=0, closefd=False) as source:
             reports.append(_report(restore(part["folder"], source.read, bounds, rules)))
     return {"reports": reports}
+
+
+def convert(request: dict[str, Any]) -> dict[str, Any]:
+    """Write the top layer of a saved image as an archive, and read that as a restore would."""
+    limits, (part,) = request["bounds"], request["parts"]
+    most = int(limits["bytes"])
+    bounds = Bounds(entries=int(limits["entries"]), bytes=most, archive_bytes=most, seconds=float(limits["seconds"]))
+    points = frozenset(os.fsencode(path) for path in part["mount_points"])
+    output = int(part["output"])
+    with open(part["input"], "rb", closefd=False) as image:
+        report = from_image(image, partial(_write_all, output), bounds, points)
+    os.lseek(output, 0, os.SEEK_SET)
+    verify(partial(os.read, output), bounds, Rules(deletions=True, mount_points=points))
+    return {"reports": [_report(report)]}
 
 
 class Owners:
@@ -161,10 +183,13 @@ def _write_all(file: int, data: bytes) -> None:
         view = view[os.write(file, view) :]
 
 
+_OPERATIONS = {"save": save_all, "restore": restore_all, "convert": convert}
+
+
 def carry_out(request: dict[str, Any]) -> dict[str, Any]:
     """Carry out a request; return its result, or what it failed with."""
     try:
-        return save_all(request) if request["operation"] == "save" else restore_all(request)
+        return _OPERATIONS[request["operation"]](request)
     except BoundExceeded as error:
         return {"error": "TooLarge", "message": str(error)}
     except (Unsafe, TarError) as error:

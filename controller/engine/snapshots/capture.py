@@ -18,11 +18,11 @@ from pathlib import Path
 from typing import Any
 
 from controller.archive.names import Unsafe
-from controller.archive.state.bounds import BoundExceeded, Bounds
+from controller.archive.state.bounds import BoundExceeded
 from controller.archive.state.restore import verify
 from controller.archive.tar import TarError
 from controller.engine.archiver.run import WorkFailed, close_all, run_worker
-from controller.engine.archiver.worker import NotFrozen, freeze
+from controller.engine.archiver.worker import NotFrozen, freeze, is_frozen
 from controller.engine.docker.errors import Fault
 from controller.engine.files.sandbox_root import NotAFile, open_folder
 from controller.engine.kernel.cgroups import Cgroups
@@ -61,7 +61,7 @@ class Capturer:
         committer: Committer,
         is_local: bool,
     ) -> None:
-        self._layers, self._committer = layers, committer
+        self._layers, self.committer = layers, committer
         self._observer, self._mounts, self._cgroups = observer, mounts, cgroups
         self._now, self._is_local = now, is_local
         self._lock = threading.Lock()
@@ -124,9 +124,9 @@ class Capturer:
                 path = folder / f"{number}.tar"
                 outputs.append(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
             if commits:
-                layer, still_seconds = self._commit(request, container, stops)
+                layer, still_seconds = self._commit(replace(request, container=container), stops)
             parts, frozen_seconds = self._save(
-                request, container, stops, sources=sources, outputs=outputs, omitted=omitted
+                request, container, stops, sources=sources, outputs=outputs, omitted=omitted, stood_still=commits
             )
             self._check_still(container)
             for output in outputs:
@@ -134,10 +134,11 @@ class Capturer:
             room = request.bytes_max - sum(part.archive_bytes for part in parts)
             parts += _copied(archives, folder, len(sources), room)
             if layer is not None and layer.is_changed:
-                parts += (self._committed_part(request, layer, folder, len(parts), omitted),)
+                room = max(0, request.bytes_max - sum(part.archive_bytes for part in parts))
+                parts += (self._committed_part(replace(request, bytes_max=room), layer, folder, len(parts), omitted),)
         finally:
             if layer is not None:
-                self._committer.remove(request.uid)
+                self.committer.release(request.uid)
             close_all([*(source[3] for source in sources), *archives.values()])
             close_all(outputs)
         content = self._content(request, container, parts, omitted, frozen_seconds + still_seconds)
@@ -161,6 +162,8 @@ class Capturer:
         sources: list[tuple[PartKind, str, str, int]],
         outputs: list[int],
         omitted: list[Omitted],
+        *,
+        stood_still: bool,
     ) -> tuple[tuple[SnapshotPart, ...], float]:
         if not sources and stops is None:
             return (), 0.0
@@ -168,6 +171,7 @@ class Capturer:
         ask: dict[str, Any] = {
             "operation": "save",
             "freezer": stops,
+            "is_frozen": stood_still,
             "bounds": {"entries": request.entries_max, "bytes": request.bytes_max, "seconds": request.seconds_max},
             "parts": [
                 {
@@ -252,41 +256,44 @@ class Capturer:
             return False
         return True
 
-    def _commit(
-        self, request: CaptureRequest, container: Container, stops: tuple[str, str, str] | None
-    ) -> tuple[CommittedLayer, float]:
+    def _commit(self, request: CaptureRequest, stops: tuple[str, str, str] | None) -> tuple[CommittedLayer, float]:
         """Commit its root layer; return it, and the seconds that it stood still. Frozen, it stays so until its thaw.
 
-        Raises Fault, NotFrozen, OSError.
+        Raises Fault, WorkFailed, SnapshotError, NotFrozen, OSError.
         """
-        begun, is_running = time.monotonic(), container.state is State.RUNNING
-        try:
+        self.committer.sweep()
+        container, begun = request.container, time.monotonic()
+        is_running = container.state is State.RUNNING
+        paused = self.committer.paused(container.id) if is_running and stops is None else None
+        with contextlib.ExitStack() as undo:
+            undo.callback(self.committer.release, request.uid)  # after the thaw: it may take long
             if stops is not None:
+                undo.callback(self._after_thaw, container, stops)
                 freeze(stops)
-            pause = stops is None and is_running
-            layer = self._committer.commit(container.id, container.image_id, request.uid, pause=pause)
-        except BaseException:
-            self._committer.remove(request.uid)
-            if stops is not None:
-                self._after_thaw(container, stops)
-            raise
+            with paused or contextlib.nullcontext():
+                layer = self.committer.commit(request, begun + request.seconds_max)
+                is_still = stops is None or is_frozen(stops)
+                if paused is not None:
+                    is_still = self._observer.read(container.id).container.state is State.PAUSED
+                if not is_still:
+                    raise SnapshotError("Thawed", "somebody thawed it during the capture; it is retried", retry=True)
+            undo.pop_all()
         return layer, time.monotonic() - begun if is_running else 0.0
 
     def _committed_part(
         self, request: CaptureRequest, layer: CommittedLayer, folder: Path, number: int, omitted: list[Omitted]
     ) -> SnapshotPart:
         """Write a committed layer as a part. Raises Fault, WorkFailed, SnapshotError, OSError."""
-        bounds = Bounds(entries=request.entries_max, bytes=request.bytes_max, archive_bytes=request.bytes_max)
-        points = [os.fsencode(point) for point in _mount_points(request)]
-        output = os.open(folder / f"{number}.tar", os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        output = os.open(folder / f"{number}.tar", os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         try:
-            report = self._committer.save(layer, folder, output, bounds, points)
+            points = _mount_points(request)
+            report = self.committer.save(request, layer, folder, output=output, mount_points=points)
             os.fsync(output)
         finally:
             os.close(output)
-        omitted += [Omitted(f"/{omission.name}", omission.reason) for omission in report.omissions]
-        counts = (report.entries, report.bytes, report.archive_bytes)
-        uids, gids = tuple(sorted(report.uids)), tuple(sorted(report.gids))
+        omitted += [Omitted(f"/{name}", reason) for name, reason in report["omissions"]]
+        counts = (report["entries"], report["bytes"], report["archive_bytes"])
+        uids, gids = tuple(report["uids"]), tuple(report["gids"])
         return SnapshotPart("root", "/", f"{number}.tar", *counts, uids=uids, gids=gids)
 
     def _omitted(self, request: CaptureRequest) -> Iterator[Omitted]:

@@ -4,14 +4,16 @@ The overlay2 driver names it. The containerd image store does not: there `ctr` a
 the container's id. What a container's own mounts say is not believed: its code could have made them.
 """
 
+import errno
 import os
 import re
 import shutil
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 from controller.engine.kernel.engine_namespace import EngineNamespace, NamespaceUnreachable
 from controller.kinds.observed.observed import Container
@@ -20,6 +22,7 @@ _READ = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _SOCKETS = ("/run/containerd/containerd.sock", "/run/docker/containerd/containerd.sock")
 _OPTIONS = (("--containerd", ""), ("--exec-root", "/containerd/containerd.sock"))  # of the engine's command
 _UPPER = re.compile(r"[ ,]upperdir=(/[^,\s]+)")
+_STORE_TYPE, _STORE_DIR = ["driver-type", "io.containerd.snapshotter.v1"], "/var/lib/containerd"
 _SECONDS = 20.0
 
 
@@ -44,6 +47,25 @@ class RootLayers:
             return os.open(f"{self._namespace.root()}/{path.lstrip('/')}", _READ)
         except NamespaceUnreachable as error:
             raise LayerUnknown(f"its root layer can't be reached: {error}") from error
+
+    def free_bytes(self, info: Mapping[str, Any]) -> int | None:
+        """Return the free bytes of the engine's disk, given its answer to /info; None for one elsewhere.
+
+        Raises OSError, also if none of its folders is there.
+        """
+        if not self._is_local:
+            return None
+        try:
+            root = self._namespace.root()
+        except NamespaceUnreachable as error:
+            raise OSError(errno.EACCES, str(error)) from error
+        sizes = []
+        for folder in filter(None, (info.get("DockerRootDir"), _STORE_DIR if is_store(info) else "")):
+            with suppress(FileNotFoundError):
+                sizes.append(shutil.disk_usage(root / folder.lstrip("/")).free)
+        if not sizes:
+            raise FileNotFoundError(errno.ENOENT, "the engine's folders are not there")
+        return min(sizes)
 
     def _containerd_path(self, container_id: str) -> str:
         """Ask containerd for the upper folder of a container. Raises LayerUnknown, NamespaceUnreachable, OSError."""
@@ -81,3 +103,8 @@ class RootLayers:
         for path in (*configured, *_SOCKETS):
             if (place := root / path.lstrip("/")).exists():
                 yield str(place)
+
+
+def is_store(info: Mapping[str, Any]) -> bool:
+    """Tell whether the engine has containerd's image store, given its answer to /info."""
+    return _STORE_TYPE in (info.get("DriverStatus") or ())

@@ -17,7 +17,7 @@ from controller.engine.archiver.worker import Owners
 from controller.engine.docker.client import Client
 from controller.engine.kernel.idmap import Ids
 from controller.engine.mounts.host_folders import Refused
-from controller.engine.snapshots.folder import SnapshotFolder
+from controller.engine.snapshots.folder import RESERVE_BYTES, SnapshotFolder
 from controller.engine.snapshots.layers import LayerUnknown, RootLayers
 from controller.kinds.observed.observed import Container
 from controller.kinds.planning.outcome import Ok, Outcome, Terminal, Transient
@@ -131,9 +131,15 @@ class Restorer:
             modes=_ALL_MODES if is_own else _NO_SETUID,
             mount_points=frozenset(os.fsencode(path) for path in points),
         )
+        most = max(Bounds().bytes, part.data_bytes)  # with holes as zeros
+        free = self.layers.free_bytes(self._client.call("info", lambda api: api.info()))
+        bounds = Bounds(seconds=_SECONDS, bytes=most if free is None else min(most, max(0, free - RESERVE_BYTES)))
         with (self.folder.path(content.uid) / part.file).open("rb", buffering=0) as file:
-            pieces = packed(file.read, report, Bounds(seconds=_SECONDS, bytes=_BYTES), rules)
             try:
+                for _ in packed(file.read, Report(), bounds, rules):
+                    pass  # the engine gets nothing of an archive that is refused further on
+                file.seek(0)
+                pieces = packed(file.read, report, bounds, rules)
                 self._client.call(
                     "containers.put_archive",
                     lambda api: api.put_archive(container.id, "/", pieces),

@@ -10,7 +10,6 @@ from controller.engine.docker.client import Client
 from controller.engine.docker.errors import Fault
 from controller.engine.mounts.saved_files import SavedFolders
 from controller.engine.snapshots.capture import Capturer
-from controller.engine.snapshots.commit import Committer
 from controller.engine.snapshots.export import export, take_in
 from controller.engine.snapshots.folder import SnapshotFolder
 from controller.kinds.planning.capture import CaptureRequest
@@ -25,14 +24,13 @@ class DockerSnapshots:
         self, folder: SnapshotFolder, capturer: Capturer, client: Client, saved: SavedFolders | None = None
     ) -> None:
         self._folder, self._capturer, self._client, self._saved = folder, capturer, client, saved
-        self.is_capturing, self._committer = capturer.is_capturing, Committer(client)
+        self.is_capturing, self._committer = capturer.is_capturing, capturer.committer
         self._lock = threading.Lock()
         self._importing: set[str] = set()
 
     def recover(self) -> Collection[str]:
         uids = self._folder.recover(self.importing())
-        for uid in uids:
-            self._committer.remove(uid)
+        self._committer.sweep()
         with contextlib.suppress(SnapshotError):
             for content in self.contents().values():  # a crash may have come before their images had names
                 self._keep_image(content)
@@ -63,6 +61,7 @@ class DockerSnapshots:
 
     def sweep(self, uids: Collection[str]) -> None:
         try:
+            self._committer.sweep_again()
             self._folder.sweep_marks(uids)
             if self._saved is not None:
                 self._saved.sweep(uids)
