@@ -150,9 +150,7 @@ def test_a_hostile_image_ends_a_conversion(
 def test_the_first_pass_counts_entries() -> None:
     output = io.BytesIO()
     with pytest.raises(BoundExceeded):
-        from_layer(
-            layer(*[(f"{number}/", FOLDER, b"") for number in range(9)]), output.write, Bounds(entries=5)
-        )
+        from_layer(layer(*[(f"{number}/", FOLDER, b"") for number in range(9)]), output.write, Bounds(entries=5))
     assert not output.getvalue()
 
 
