@@ -75,6 +75,12 @@ def test_a_commit_is_captured_and_given_back(cleaned: ExitStack, tmp_path: Path)
     assert "docker commit" in next(omission.reason for omission in captured.omitted if omission.name == "/")
     assert [path.name for path in folder.path("s1").iterdir() if path.suffix != ".json"] == [part.file]
     folder.finish(replace(captured, user_id=20000, group_id=20001))
+    docker("exec", "-w", "/", source.id, "truncate", "-s", "1000G", "/srv/holes")
+    large = replace(request, uid="s3", bytes_max=1 << 20)
+    with pytest.raises(SnapshotError) as refused:
+        capturer_of(ChangingContainer(source), client, FAR).capture(large, folder)
+    assert refused.value.reason == "TooLarge"
+    assert docker("inspect", "-f", "{{.State.Status}}", source.id) == "running"
     target = container_of(cleaned, "sh", "-c", READ)
     restorer = Restorer(folder, client, FAR)
     action = RestoreRoot("u", "b", "default", "first", "development", IMAGE, "", (), "why")
