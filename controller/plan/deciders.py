@@ -34,7 +34,7 @@ def decide(context: ReconcileContext) -> Decision:
     context, events = sandbox.observe(context)
     decision = first_answer(propose(context) for propose in PROPOSE)
     assert decision is not None, "the lifecycle decider has an answer to everything"
-    return sandbox.settle(decision, events)
+    return sandbox.settle(context, decision, events)
 
 
 def first_answer(answers: Iterable[_T | None]) -> _T | None:

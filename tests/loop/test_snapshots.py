@@ -9,7 +9,7 @@ import pytest
 
 from controller.kinds.meta import StoredObject, stored_condition
 from controller.kinds.observed.observed import State
-from controller.kinds.planning.action import CreateContainer
+from controller.kinds.planning.action import CreateContainer, RenameContainer
 from controller.kinds.planning.outcome import Transient
 from controller.kinds.runtime.mount import BindMounts
 from controller.kinds.runtime.snapshot import RestoreRoot
@@ -24,6 +24,7 @@ from controller.service.sandbox.snapshots import SandboxSnapshots
 from tests.contract.store_worlds import World
 from tests.daemon import wait_for
 from tests.loop.harness import TINY, LoopHarness
+from tests.loop.test_pools import boxes
 
 
 class SnapshotHarness(LoopHarness):
@@ -352,8 +353,8 @@ def test_a_sandbox_begins_from_its_snapshot_before_its_start(house: SnapshotHarn
     assert bound.restore_from == "first@now"
 
 
-def test_a_claim_from_a_prepared_pool_restores_nothing(house: SnapshotHarness) -> None:
-    """Its workspace has the files of the snapshot before the claim, which takes no longer than from another pool."""
+def prepare(house: SnapshotHarness, replicas: int = 1) -> None:
+    """Fill a pool whose members begin from a snapshot."""
     template = {
         "image": TINY,
         "command": ["sleep", "1"],
@@ -361,10 +362,15 @@ def test_a_claim_from_a_prepared_pool_restores_nothing(house: SnapshotHarness) -
         "restoreFrom": {"snapshotRef": {"name": "s"}},
     }
     house.apply_template("prepared", **template)
-    pool = {"kind": "SandboxPool", "metadata": {"name": "p"}, "spec": {"warmReplicas": 1}}
+    pool = {"kind": "SandboxPool", "metadata": {"name": "p"}, "spec": {"warmReplicas": replicas}}
     pool["spec"]["templateRef"] = {"name": "prepared"}  # type: ignore[index]
     house.services.apply.apply([Source("test", json.dumps({"apiVersion": "paddock/v1alpha1", **pool}))])
     house.settle(seconds=60)
+
+
+def test_a_claim_from_a_prepared_pool_restores_nothing(house: SnapshotHarness) -> None:
+    """Its workspace has the files of the snapshot before the claim, which takes no longer than from another pool."""
+    prepare(house)
     (bound,) = (action for action in house.engine.calls if isinstance(action, BindMounts))
     assert [mount.path for mount in bound.mounts if mount.kind == "memory"] == ["/workspace"]
     house.engine.calls.clear()
@@ -376,6 +382,20 @@ def test_a_claim_from_a_prepared_pool_restores_nothing(house: SnapshotHarness) -
     uids = [action.uid for action in house.engine.calls if isinstance(action, BindMounts)]
     assert sandboxes["b"].uid not in uids
     assert house.condition("a", "Ready").startswith("True")
+
+
+def test_a_prepared_claim_is_ready_once_it_is_renamed(house: SnapshotHarness) -> None:
+    """Nothing but its name tells a restored store that it is used."""
+    prepare(house, replicas=2)
+    house.engine.fail_next(RenameContainer, Transient("EngineError", "a test"))
+    house.refer("a", "prepared")
+    for _ in range(3):
+        house.run_pass()
+        assert house.condition("a", "Ready") == "False Claiming"
+    house.refer("b", "prepared")
+    house.settle(seconds=60)
+    assert [house.condition(name, "Ready") for name in "ab"] == ["True Running"] * 2
+    assert {house.container_name(name) for name in "ab"} <= set(boxes(house))
 
 
 def test_a_rollback_replaces_volumes_of_its_own_only(house: SnapshotHarness) -> None:

@@ -135,9 +135,10 @@ def reconcile_lifecycle(context: ReconcileContext) -> Decision:
     return lifecycle.timed(context, _keep)
 
 
-def settle(decision: Decision, events: tuple[Event, ...]) -> Decision:
+def settle(context: ReconcileContext, decision: Decision, events: tuple[Event, ...]) -> Decision:
     """Return the decision with those events. One that needs nothing forgets the failures on the way there."""
-    decision = takeover.settle(replace(decision, events=(*events, *decision.events)) if events else decision)
+    decision = replace(decision, events=(*events, *decision.events)) if events else decision
+    decision = takeover.settle(context, decision)
     failure = decision.state.failure
     if decision.reason or decision.actions or failure is None or files.is_of_files(failure.reason):
         return decision
