@@ -222,6 +222,20 @@ def test_a_volume_gets_its_files_after_a_failed_try(snapshots: SnapshotFolder, s
     assert (target / "file").read_text() == "newer"
 
 
+def test_a_filled_workspace_leaves_the_volume_there_due(snapshots: SnapshotFolder, tmp_path: Path) -> None:
+    """A pool's member was filled in memory; a record of an older Paddock is done for both."""
+    restorer = Restorer(snapshots, EngineWithIds(), LAYERS)
+    memory, volume = Mount("/workspace", "memory"), Mount("/workspace", "volume", "own")
+    action = BindMounts("b", "b", "default", "tiny", "", (), (memory,), "why", restore_from="first")
+    snapshots.mark("b", "first", "/workspace", "tmpfs", "Done")
+    assert [restorer.is_due(action, mount) for mount in (memory, volume)] == [False, True]
+    restorer.begin(action, volume)
+    assert [restorer.is_due(action, mount) for mount in (memory, volume)] == [False, True]
+    (record,) = tmp_path.rglob("restored/b.json")
+    record.write_text(json.dumps({"key": "first", "paths": {"/workspace": "Done"}}))
+    assert [restorer.is_due(action, mount) for mount in (memory, volume)] == [False, False]
+
+
 def test_a_root_layer_waits_for_its_snapshot_that_fits(snapshots: SnapshotFolder, source: Path, tmp_path: Path) -> None:
     """Deleted or not imported yet, it is waited for; of another level it is refused; newer files are not replaced."""
     target = tmp_path / "target"

@@ -5,6 +5,10 @@ from typing import Any
 import pytest
 
 from controller.kinds.meta import StoredObject
+from controller.kinds.sandbox import SandboxSpec
+from controller.kinds.sandboxtemplate import SandboxTemplateSpec
+from controller.plan.pool.claim_candidates import ready_key
+from controller.policy.levels.levels import Policy
 from tests.plan.history import TINY, History
 
 
@@ -165,3 +169,17 @@ def test_members_wait_for_room_and_say_so(history: History) -> None:
     conditions = {condition["type"]: condition for condition in pool(history).status["conditions"]}
     assert conditions["Degraded"]["status"] == "True"
     assert "QuotaExceeded" in conditions["Degraded"]["message"]
+
+
+@pytest.mark.parametrize("is_prepared", [True, False])
+def test_other_hosts_hand_out_no_filled_workspace(is_prepared: bool) -> None:
+    """Its files would be those of the snapshot, and the sandbox's own volume would get none."""
+    begin = {"restoreFrom": {"snapshotRef": {"name": "s"}}} if is_prepared else {}
+    template = SandboxTemplateSpec.model_validate({"image": TINY, "workspace": {}, **begin})
+    spec = {"templateRef": {"name": "t"}}
+    own = {"volume": {"name": "own", "size": "8Mi"}}
+    plain_key, own_key = (
+        ready_key(SandboxSpec.model_validate(fields), template, "default", Policy())
+        for fields in (spec, {**spec, "workspace": own})
+    )
+    assert (plain_key != own_key) is is_prepared

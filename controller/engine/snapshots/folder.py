@@ -3,7 +3,7 @@
     <state folder>/snapshots/<uid>/content.json   what the archives beside it are; written last
                                    <n>.tar        one archive for each part
                                    capture.json   while it is captured: how to thaw the sandbox
-                             restored/<uid>.json  which mounts of a sandbox got their files, by key
+                             restored/<uid>.json  which mounts of a sandbox got their files, by key and kind
 
 Everything is root's alone (0700, 0600): the archives hold what code in sandboxes wrote, keys included.
 """
@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from controller.engine.archiver.worker import thaw
-from controller.kinds.runtime.snapshot import VERSION, Omitted, SnapshotContent, SnapshotPart
+from controller.kinds.runtime.snapshot import VERSION, Omitted, PartKind, SnapshotContent, SnapshotPart
 
 CONTENT, CAPTURE, _MARKS = "content.json", "capture.json", "restored"
 RESERVE_BYTES = 256 << 20  # that stay free on the disk of the state folder
@@ -117,19 +117,31 @@ class SnapshotFolder:
             raise ValueError(f"{uid} is not a uid")
         return self._folder / uid
 
-    def marks(self, uid: str, key: str) -> dict[str, str]:
-        """Return the state of a sandbox's mounts under that key, by path: Begun or Done. Raises OSError."""
+    def mark_of(self, uid: str, key: str, path: str, kind: PartKind) -> str:
+        """Return the state of a sandbox's mount of that kind under that key: Begun, Done, or "". Raises OSError.
+
+        The record of an older Paddock names no kind, and counts for each.
+        """
+        stored = self._marks_of(uid, key)
+        kinds = stored.get("kinds", {})
+        return str(kinds[path].get(kind, "") if path in kinds else stored.get("paths", {}).get(path, ""))
+
+    def mark(self, uid: str, key: str, path: str, kind: PartKind, state: str) -> None:
+        """Record the state of one mount, before its files are touched and after. Raises OSError."""
+        stored = self._marks_of(uid, key)
+        kinds = stored.get("kinds", {})
+        new_kinds = {**kinds, path: {**kinds.get(path, {}), kind: state}}
+        paths = {**stored.get("paths", {}), path: state}  # read by an older Paddock
+        self._mark_path(uid).parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        _write(self._mark_path(uid), {"key": key, "paths": paths, "kinds": new_kinds})
+
+    def _marks_of(self, uid: str, key: str) -> Mapping[str, Any]:
+        """Return the record of a sandbox's mounts; an empty one if it is of another key. Raises OSError."""
         try:
-            stored = json.loads(self._mark_path(uid).read_text())
+            stored: Mapping[str, Any] = json.loads(self._mark_path(uid).read_text())
         except (FileNotFoundError, ValueError):
             return {}
-        return dict(stored["paths"]) if stored.get("key") == key else {}
-
-    def mark(self, uid: str, key: str, path: str, state: str) -> None:
-        """Record the state of one mount, before its files are touched and after. Raises OSError."""
-        marks = {**self.marks(uid, key), path: state}
-        self._mark_path(uid).parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        _write(self._mark_path(uid), {"key": key, "paths": marks})
+        return stored if stored.get("key") == key else {}
 
     def sweep_marks(self, uids: Collection[str]) -> None:
         """Remove the marks of all other sandboxes. Raises OSError."""

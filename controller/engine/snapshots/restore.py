@@ -1,6 +1,6 @@
 """Restore of a snapshot: into the root layer of a container before its start, and into mounts before they are bound.
 
-What a mount got is recorded for each sandbox and key, so that it gets its files once: never again over newer data.
+What a mount got is recorded for each sandbox, key and kind of mount: it gets its files once, and none over newer data.
 """
 
 import os
@@ -79,19 +79,18 @@ class Restorer:
 
     def is_due(self, action: BindMounts, mount: Mount) -> bool:
         """Tell whether a mount is still to get its files. Raises OSError."""
-        return self.folder.marks(action.uid, action.restore_from).get(mount.path) != _DONE
+        return self._state(action, mount) != _DONE
 
     def begin(self, action: BindMounts, mount: Mount) -> None:
         """Record a mount before it is created: after a failure it exists, and still gets its files. Raises OSError."""
-        self.folder.mark(action.uid, action.restore_from, mount.path, _BEGUN)
+        self._mark(action, mount, _BEGUN)
 
     def fill(self, action: BindMounts, mount: Mount, tree: int, user: Ids, *, is_new: bool) -> None:
         """Fill a mount before it is bound. Raises Refused, OSError.
 
         `is_new`: it was just created. Another volume keeps its files, unless the action replaces them.
         """
-        kind: PartKind = "volume" if mount.kind == "volume" else "tmpfs"
-        state = self.folder.marks(action.uid, action.restore_from).get(mount.path)
+        kind, state = _part_kind(mount), self._state(action, mount)
         content = self.content(action.namespace, action.restore_from)
         if content is None:
             raise Refused(missing_message(action.restore_from))
@@ -100,9 +99,9 @@ class Restorer:
         )
         replaces = is_new or state == _BEGUN or kind == "tmpfs" or mount.source in action.replaces
         if part is None or not replaces:
-            self.folder.mark(action.uid, action.restore_from, mount.path, _DONE)
+            self._mark(action, mount, _DONE)
             return
-        self.folder.mark(action.uid, action.restore_from, mount.path, _BEGUN)
+        self._mark(action, mount, _BEGUN)
         folder = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=tree)
         try:
             remove_content(folder)
@@ -111,7 +110,13 @@ class Restorer:
             raise Refused(f"snapshot `{content.name}`: {mount.path}: {error}") from error
         finally:
             os.close(folder)
-        self.folder.mark(action.uid, action.restore_from, mount.path, _DONE)
+        self._mark(action, mount, _DONE)
+
+    def _state(self, action: BindMounts, mount: Mount) -> str:
+        return self.folder.mark_of(action.uid, action.restore_from, mount.path, _part_kind(mount))
+
+    def _mark(self, action: BindMounts, mount: Mount, state: str) -> None:
+        self.folder.mark(action.uid, action.restore_from, mount.path, _part_kind(mount), state)
 
     def _put(
         self,
@@ -183,6 +188,10 @@ class Restorer:
             )
         finally:
             os.close(source)
+
+
+def _part_kind(mount: Mount) -> PartKind:
+    return "volume" if mount.kind == "volume" else "tmpfs"
 
 
 def missing_message(key: str) -> str:

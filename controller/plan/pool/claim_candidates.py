@@ -95,10 +95,13 @@ def _has_mounts(container: Container, rendered: Rendered) -> bool:
 def ready_key(spec: SandboxSpec, template: Template, namespace: str, policy: Policy) -> str:
     """Return what tells if a member of another host is what a sandbox asks for: equal keys are equal containers.
 
-    It is made alike on each host, of its own settings. Raises nothing for a spec that is admitted.
+    It is made alike on each host, of its own settings. Raises nothing for a spec that is admitted. Folders in memory of
+    a snapshot's members are bound before a claim.
     """
     rendered = render(spec, template, name="member", uid="", policy=policy, namespace=namespace)
-    return f"{rendered.config_hash} {rendered.template_hash}"
+    is_filled = bool(rendered.config.restore_from)
+    bound = [str(mount) for mount in rendered.config.mounts if is_filled and mount.kind == "memory"]
+    return "; ".join((f"{rendered.config_hash} {rendered.template_hash}", *bound))
 
 
 def launched_cold(
