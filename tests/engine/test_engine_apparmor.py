@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from controller.engine.kernel.apparmor import in_force
+from controller.engine.kernel.apparmor import in_force, with_modes
 
 SAID = ("name=apparmor", "name=seccomp,profile=builtin")
 
@@ -32,3 +32,17 @@ def test_an_unloaded_profile_is_still_attested(tmp_path: Path) -> None:
 
 def test_without_kernel_access_the_engine_is_trusted(tmp_path: Path) -> None:
     assert in_force(SAID, tmp_path / "hidden", tmp_path / "none") == SAID
+
+
+@pytest.mark.parametrize("mode", ["enforce", "complain"])
+def test_a_stack_shows_the_mode_of_each_profile(tmp_path: Path, mode: str) -> None:
+    """Of the whole the kernel says `mixed`, whether the engine's profile is enforced or not."""
+    label = "crun//&docker-default (mixed)"
+    assert with_modes(label, tmp_path / "hidden") == label
+    for name, profile_mode in (("crun", "unconfined"), ("docker-default", mode)):
+        assert with_modes(label, tmp_path) == label
+        (tmp_path / f"{name}.1").mkdir()
+        (tmp_path / f"{name}.1" / "name").write_text(f"{name}\n")
+        (tmp_path / f"{name}.1" / "mode").write_text(f"{profile_mode}\n")
+    assert with_modes(label, tmp_path) == f"crun (unconfined)//&docker-default ({mode})"
+    assert with_modes("docker-default (enforce)", tmp_path) == "docker-default (enforce)"

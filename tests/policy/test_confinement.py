@@ -80,12 +80,14 @@ def test_every_container_is_confined_where_the_host_has_apparmor() -> None:
     ("host", "asked", "label", "found"),
     [
         (APPARMOR, {}, "docker-default (enforce)", ""),
-        (APPARMOR, {}, "crun//&docker-default (mixed)", ""),
+        (APPARMOR, {}, "crun (unconfined)//&docker-default (enforce)", ""),
+        (APPARMOR, {}, "crun (unconfined)//&docker-default (complain)", "mandatory access"),
+        (APPARMOR, {}, "not-docker-default (enforce)", "mandatory access"),
         (
             APPARMOR,
             {},
-            "runc//&docker-default (mixed)",
-            "mandatory access: found runc//&docker-default (mixed), wanted docker-default (enforce)",
+            "crun//&docker-default (mixed)",
+            "mandatory access: found crun//&docker-default (mixed), wanted docker-default (enforce)",
         ),
         (APPARMOR, {}, "unconfined", "mandatory access: found unconfined, wanted docker-default (enforce)"),
         (APPARMOR, {}, "docker-default (complain)", "mandatory access"),

@@ -5,7 +5,10 @@ them is missing (tried: Debian trixie's 26.1 without the package apparmor).
 """
 
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
+
+from controller.kinds.observed.inside import STACKED
 
 _OPTION = "name=apparmor"
 _PROFILE = "docker-default"  # the engine loads it when it starts, before any container
@@ -27,3 +30,26 @@ def in_force(options: Iterable[str], loaded: Path = LOADED, parser: Path = PARSE
     if _PROFILE in names or parser.exists():
         return all_options
     return tuple(option for option in all_options if option.split(",")[0] != _OPTION)
+
+
+def with_modes(label: str, loaded: Path = LOADED) -> str:
+    """Return the label of a stack with the mode of each of its profiles: the kernel says `(mixed)` of the whole.
+
+    It stays as it is where the kernel's list can't be read, or lacks one of them.
+    """
+    stack, _, mode = label.rpartition(" ")
+    if mode != "(mixed)":
+        return label
+    modes = {}
+    try:
+        for folder in loaded.iterdir():
+            with suppress(FileNotFoundError):  # it is being replaced
+                modes[_read(folder / "name")] = _read(folder / "mode")
+    except OSError:
+        return label
+    names = stack.split(STACKED)
+    return STACKED.join(f"{name} ({modes[name]})" for name in names) if modes.keys() >= {*names} else label
+
+
+def _read(path: Path) -> str:
+    return path.read_text().strip()

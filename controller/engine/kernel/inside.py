@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from controller.engine.kernel.apparmor import with_modes
 from controller.engine.kernel.cgroups import PROC, own_path, parse_paths, read_at
 from controller.kinds.observed.inside import NAMESPACES, InsideState, ObservedMount
 
@@ -91,7 +92,7 @@ def _facts(folder: int, proc: Path) -> InsideState:
 def _label(folder: int) -> str:
     """Return the AppArmor or SELinux label of PID 1; "" if the kernel has neither."""
     try:
-        return read_at(folder, "attr/current").strip("\0\n ")
+        return with_modes(read_at(folder, "attr/current").strip("\0\n "))
     except OSError as error:
         if error.errno in (errno.EINVAL, errno.ENOENT):
             return ""

@@ -215,6 +215,10 @@ def _trouble(client: Client, container: str) -> str:
         return ""  # an engine on another machine, or in another pid namespace: nothing can be compared
     if inside.seccomp != SECCOMP_FILTER or not inside.no_new_privileges or inside.capabilities or inside.bounding:
         return "its processes are not confined as with runc"
+    if inside.label.endswith("(mixed)"):
+        return (
+            f"its AppArmor label is {inside.label}, and the kernel's list of profiles does not tell which are enforced"
+        )
     try:
         limits = in_force(_LIMITS, read_limits(Cgroups(), container, pid))
     except Unreadable as error:

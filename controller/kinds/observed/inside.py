@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 NAMESPACES = ("cgroup", "ipc", "mnt", "net", "pid", "uts")  # what every sandbox has of its own
+STACKED = "//&"  # between the AppArmor profiles of a label that all confine it
 SECCOMP_FILTER = 2  # of /proc/PID/status: 0 none, 1 strict, 2 a filter
 
 
@@ -59,4 +60,4 @@ class InsideState:
     own_users: bool = False
     """Its ids differ from the host's."""
     label: str = ""
-    """Label of AppArmor or SELinux; empty: the kernel has neither."""
+    """Label of AppArmor or SELinux; empty: the kernel has neither. Of profiles in several modes each has its own."""

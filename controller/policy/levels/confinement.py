@@ -8,6 +8,7 @@ itself.
 from collections.abc import Iterator
 from dataclasses import replace
 
+from controller.kinds.observed.inside import STACKED
 from controller.kinds.runtime.container import ContainerConfig
 from controller.kinds.sandbox import Template
 from controller.policy.levels.abilities import DEFAULT_PROFILE
@@ -68,10 +69,6 @@ def _selinux(template: Template, policy: Policy) -> Iterator[Refusal]:
         yield Refusal("seLinuxOptions", message)
 
 
-# The label of crun's containers where the host has a profile for crun.
-_STACK_OF_CRUN = f"crun//&{DEFAULT_PROFILE} (mixed)"
-
-
 def confined(config: ContainerConfig, template: Template, policy: Policy) -> ContainerConfig:
     """Return the config with the confinement settings besides its level's."""
     profile = template.app_armor_profile
@@ -114,9 +111,8 @@ def label_wanted(config: ContainerConfig) -> tuple[str, ...]:
 
 
 def is_labelled(label: str, requirement: str) -> bool:
-    """Return True if a label, as the kernel reports it, has what is required.
+    """Return True if a label, as the engine package reports it, has what is required.
 
-    Debian has a profile of crun's own, in unconfined mode. The kernel stacks it with the container's: both count, and
-    it reports the mode of the stack alone. The engine loads its default profile in enforce mode only.
+    Debian has a profile of crun's own, in unconfined mode. The kernel stacks it with the container's: both count.
     """
-    return requirement in label or (label, requirement) == (_STACK_OF_CRUN, f"{DEFAULT_PROFILE} (enforce)")
+    return requirement in (label if requirement.startswith(":") else label.split(STACKED))
