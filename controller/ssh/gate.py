@@ -82,16 +82,24 @@ class Gate:
             raise errors.Unauthorized(_REFUSED) from error
         return SshLogin(caller, namespace, name, uid), fingerprint
 
-    def is_allowed(self, login: SshLogin) -> bool:
-        """Return False once a user of this host may not use the sandbox any more; for a token see `follow`."""
-        caller = login.caller
-        if caller is None or caller.uid is None:
-            return True
-        ask = AccessRequest("use", SANDBOX.name, login.namespace, login.name, "ssh")
-        try:
-            return decide(self.user_of_host(caller.uid), ask).allowed
-        except errors.Forbidden:
-            return False
+    def ended(self, logins: Mapping[int, SshLogin]) -> tuple[list[int], dict[int, str]]:
+        """Return the logins of users of this host who may not use the sandbox any more; for tokens see `follow`.
+
+        Each user is looked up once. A look-up that fails tells nothing: the logins stay, and the error by uid is
+        returned beside them.
+        """
+        users: dict[int, Caller] = {}
+        failures: dict[int, str] = {}
+        for uid in {login.caller.uid for login in logins.values() if login.caller is not None}:
+            if uid is None:
+                continue
+            try:
+                users[uid] = self.user_of_host(uid)
+            except errors.Forbidden:
+                users[uid] = Caller(f"uid {uid}", uid=uid)
+            except Exception as error:
+                failures[uid] = f"{type(error).__name__}: {error}"
+        return [number for number, login in logins.items() if _is_over(login, users)], failures
 
     def follow(self, login: SshLogin, end: Callable[[], None]) -> Callable[[], None]:
         """Call `end` once the caller's token is revoked or expires; return what is to be called at the end."""
@@ -129,6 +137,14 @@ class Gate:
             raise errors.Unauthorized("the token that the key belongs to has ended")
         caller = Caller(f"token {token.name}", source, (token.grant,), token.id, token.expires_at)
         return caller, key.fingerprint
+
+
+def _is_over(login: SshLogin, users: Mapping[int, Caller]) -> bool:
+    caller = login.caller
+    if caller is None or caller.uid is None or caller.uid not in users:
+        return False
+    ask = AccessRequest("use", SANDBOX.name, login.namespace, login.name, "ssh")
+    return not decide(users[caller.uid], ask).allowed
 
 
 class Failures:

@@ -278,14 +278,26 @@ class Supervisor:
 
     def _look(self) -> None:
         """Notice tokens that other daemons revoke, and users of this host that may not use a sandbox any more."""
-        expirations = self._parts.gate.expirations
+        unknown: dict[int, str] = {}
         while not self._pause.wait(_LOOK_SECONDS):
-            by_port = [item for item in list(self._connections.items()) if item[0] < 0]
-            if any(connection.login.caller for _, connection in by_port) and expirations.is_due():
-                expirations.look()
-            for number, connection in by_port:
-                if not self._parts.gate.is_allowed(connection.login):
-                    self._end(number)
+            try:
+                unknown = self._look_once(unknown)
+            except Exception as error:
+                _log.exception("rights of ssh connections not read; they are again soon", error=str(error))
+
+    def _look_once(self, unknown: Mapping[int, str]) -> dict[int, str]:
+        """Return the users that can't be looked up, with the error; `unknown` are those of the look before."""
+        by_port = [item for item in list(self._connections.items()) if item[0] < 0]
+        expirations = self._parts.gate.expirations
+        if any(connection.login.caller for _, connection in by_port) and expirations.is_due():
+            expirations.look()
+        ended, failures = self._parts.gate.ended({number: connection.login for number, connection in by_port})
+        for uid, error in failures.items():
+            if unknown.get(uid) != error:
+                _log.warning("user of this host not looked up; their ssh connections stay", uid=uid, error=error)
+        for number in ended:
+            self._end(number)
+        return failures
 
 
 def _control(connection: Connection, message: Message) -> None:

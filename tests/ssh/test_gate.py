@@ -19,6 +19,7 @@ from controller.ssh.gate import Failures, Gate, source_of
 from controller.ssh.keys import Keys
 from controller.ssh.supervisor import SshParts, Supervisor
 from tests.conftest import HandClock
+from tests.daemon import wait_for
 
 _USER = Caller("uid 1000", grants=(Grant(role="user"),), uid=1000)
 
@@ -31,8 +32,13 @@ class Host:
         self.tokens = {"good": _USER}
         self.recorded: list[str] = []
         self.looked_up = threading.Event()
+        self.lookups = 0
+        self.troubles: list[Exception] = []
 
     def user(self, uid: int) -> Caller:
+        self.lookups += 1
+        if self.troubles:
+            raise self.troubles.pop(0)
         self.looked_up.set()
         if uid not in self.users:
             raise errors.Forbidden("no grants")
@@ -123,27 +129,33 @@ def _supervisor(gate: Gate, folder: Path) -> Supervisor:
 
 
 def test_a_lost_group_ends_an_open_connection(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A look-up that fails, with whatever error, ends neither a connection nor the watch."""
     monkeypatch.setattr(supervising, "_LOOK_SECONDS", 0.01)
     host, ended = Host(), threading.Event()
+    host.troubles = [OSError("a test"), ValueError("a test")]
     supervisor = _supervisor(host.gate(tmp_path), tmp_path)
     sent: Any = SimpleNamespace(send=lambda message, *_: ended.set() if message["type"] == "end" else None)
     try:
         supervisor._child = sent
-        supervisor._follow(-1, SshLogin(_USER, "default", "box", "uid-1"), "SHA256:x")
+        for number in (-1, -2):
+            supervisor._follow(number, SshLogin(_USER, "default", "box", "uid-1"), "SHA256:x")
         assert host.looked_up.wait(30)
         assert not ended.is_set()
         host.users.clear()
         assert ended.wait(30), "the process is told to end it"
-        assert not supervisor._connections
+        wait_for("the end of both", lambda: not supervisor._connections)
     finally:
         supervisor._child = None
         supervisor.close()
 
 
-def test_nothing_runs_before_the_first_connection(tmp_path: Path) -> None:
-    """A daemon without SSH pays nothing: no process, no thread, no file."""
-    before = set(threading.enumerate())
-    supervisor = _supervisor(Host().gate(tmp_path), tmp_path)
-    supervisor.start()
-    assert (supervisor.pid, set(threading.enumerate()) - before, list(tmp_path.iterdir())) == (0, set(), [])
-    supervisor.close()
+def test_a_user_is_looked_up_once_a_look(tmp_path: Path) -> None:
+    host = Host()
+    logins = {number: SshLogin(_USER, "default", "box", "uid-1") for number in range(3)}
+    gate = host.gate(tmp_path)
+    assert gate.ended(logins) == ([], {})
+    assert host.lookups == 1
+    host.troubles = [OSError("a test")]
+    assert gate.ended(logins) == ([], {1000: "OSError: a test"})
+    host.users.clear()
+    assert gate.ended(logins) == ([0, 1, 2], {})
