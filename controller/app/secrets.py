@@ -8,6 +8,7 @@ from typing import TypeVar
 from controller.app.errors import CannotStart
 from controller.engine.mounts.secrets import SecretFolder
 from controller.gateway.bindings import Bindings, bindings_file
+from controller.kinds.envelope import namespace_fault
 from controller.kinds.runtime.credential import credentials_folder, use_of
 from controller.kinds.runtime.secret import ListedSecret, NoSecret, providers_folder
 from controller.policy.provider import host_of
@@ -128,6 +129,8 @@ def _save(settings: Settings, write: Callable[[], _Result]) -> _Result:
 
 
 def _folder(namespace: str, use: str) -> str:
+    if why := namespace_fault(namespace):  # with a `.` it would be the folder of another use
+        raise CannotStart(why)
     if use in ("providers", "sandboxes"):
         return providers_folder(namespace) if use == "providers" else namespace
     if not _HOST.fullmatch(use):

@@ -6,6 +6,9 @@ from typing import Any
 import httpx
 import pytest
 
+from controller.kinds.access.access import Caller, Grant
+from controller.service.access.access import acting
+from controller.service.errors import Forbidden
 from tests.api.listeners import API, client, opened, token
 from tests.helpers_api import World
 
@@ -40,6 +43,23 @@ def test_secrets_are_listed_with_their_users(world: World) -> None:
     assert [key for key, item in items.items() if item["changedTime"] is None] == [("providers", "key")]
     assert (world.folder / "secrets/default/npm").read_bytes() == b"two\n"
     assert "two" not in text
+
+
+def test_no_secret_of_another_folder_is_set(world: World) -> None:
+    """`default.models` is where the keys of the providers of `default` are."""
+    with opened(world), client(world) as root:
+        assert put(root, "key", value="one", hosts=[HOST], **{"for": "providers"}).status_code == 200
+        answer = root.put(f"{API}/namespaces/default.models/secrets/key", json={"value": "two", "for": "sandboxes"})
+        assert (answer.status_code, "not a valid namespace" in answer.text) == (400, True)
+        text = root.get(f"{API}/audit").text
+    assert "default.models" not in [entry.get("namespace") for entry in json.loads(text)["items"]]
+    assert [path.read_bytes() for path in world.folder.rglob("secrets/*/key")] == [b"one"]
+
+
+def test_the_use_case_is_for_admins_of_everything(world: World) -> None:
+    """Not only the routes are: its caller is an admin of the namespace."""
+    with acting(Caller("a test", grants=(Grant(role="admin", namespaces=("default",)),))), pytest.raises(Forbidden):
+        world.services.secrets.write("default", "key", b"x", "sandboxes", ())
 
 
 def test_values_are_nowhere_but_in_the_file(world: World) -> None:

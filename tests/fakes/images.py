@@ -70,7 +70,7 @@ class FakeImages:
 
     def find(self, name: str) -> HostImage | None:
         self._reach()
-        found = self._names.get(name)
+        found = self._names.get(name, name if name in self._names.values() else None)
         if found is None:
             return None
         image = self._image(found)

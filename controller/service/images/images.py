@@ -338,14 +338,15 @@ class ImageService:
         """Delete an image by one of its names, for admins. Raises Invalid, NotFound; Conflict while it is used."""
         ask = AccessRequest("admin", name=name, sub="images/delete")
         access.require(ask, self._registry)
-        if rules.is_own(name):
-            message = f"`{name}` is one of Paddock's own, which its sandboxes need; remove it with `docker rmi {name}`"
-            raise errors.invalid([Problem("", 0, 0, "image", message)])
         try:
-            if self._images.find(name) is None:
-                raise errors.NotFound(f"image `{name}` is not on this host; `paddock image list` shows those that are")
+            image = self._images.find(name)
         except ImageError as error:
             raise errors.ServiceUnavailable(str(error)) from error
+        if rules.is_own(name) or (image is not None and _is_own_id(name, image)):
+            message = f"`{name}` is one of Paddock's own, which its sandboxes need; remove it with `docker rmi {name}`"
+            raise errors.invalid([Problem("", 0, 0, "image", message)])
+        if image is None:
+            raise errors.NotFound(f"image `{name}` is not on this host; `paddock image list` shows those that are")
         self._recorder.record_use(ask, {"image": name})
         if refusal := self._images.delete(name):
             raise errors.Conflict(f"image `{name}` is not deleted: {refusal}")
@@ -375,3 +376,8 @@ class ImageService:
     def _finish(self) -> None:
         with self._lock:
             self._open -= 1
+
+
+def _is_own_id(name: str, image: HostImage) -> bool:
+    """Return True for an id or a digest of an image of Paddock's own. A further name of one can be deleted."""
+    return with_tag(name) not in image.names and any(map(rules.is_own, image.names))

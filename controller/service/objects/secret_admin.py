@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from controller.kinds.access.access import AccessRequest
+from controller.kinds.envelope import namespace_fault
 from controller.kinds.meta import StoredObject
 from controller.kinds.provider import KIND as PROVIDER
 from controller.kinds.registry import Registry
@@ -87,8 +88,10 @@ class SecretAdmin:
 
     def write(self, namespace: str, name: str, value: bytes, use: str, hosts: Sequence[str]) -> bool:
         """Set a secret; return True if it is new. Raises BadRequest."""
+        access.require(AccessRequest("admin", name=name, sub="secrets"), self._registry)
+        if why := namespace_fault(namespace):
+            raise errors.BadRequest(why)
         ask = AccessRequest("admin", namespace=namespace, name=name, sub="secrets")
-        access.require(ask, self._registry)
         self._recorder.record_use(ask, {"for": use, **({"hosts": list(hosts)} if hosts else {})})
         try:
             return self._files.write(namespace, name, value, use, hosts)
