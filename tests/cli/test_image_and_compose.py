@@ -105,3 +105,15 @@ def test_image_errors_are_messages(paddock: Run, served: World, tmp_path: Path) 
     done = paddock("image", "build", "-t", "a:1", str(tmp_path))
     assert (done.exit_code, "Dockerfile:2:1: ADD: may fetch from a network; write COPY" in done.stderr) == (1, True)
     assert paddock("image", "build", "-t", "a:1", str(tmp_path), "--build-arg", "A").exit_code == 2
+
+
+def test_a_refused_up_loses_no_ended_service(paddock: Run, served: World, tmp_path: Path) -> None:
+    path = compose_file(tmp_path, "services: {once: {image: 'tiny:1'}, web: {image: 'tiny:1'}}")
+    assert paddock("apply", "--compose", path).exit_code == 0
+    finished = {"type": "Finished", "status": "True", "reason": "Completed", "observedGeneration": 1}
+    served.change("my-shop-once", status={"conditions": [finished], "observedGeneration": 1})
+    served.change("my-shop-web", finalizers=("a/test",), deleted_at=1.0)
+    done = paddock("compose", "-f", path, "up", "-d")
+    assert (done.exit_code, "run once more" in done.stderr) == (1, False), done.output
+    assert "is being deleted" in done.stderr
+    assert served.sandbox("my-shop-once").deleted_at is None

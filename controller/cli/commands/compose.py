@@ -202,13 +202,17 @@ def up(
     composed = file.composed(namespace)
     if not no_build:
         _build(client, file, composed.builds, always=build)
-    _delete_finished(ctx, client, project, set(composed.sandboxes.values()), composed.project)
     body = {
         "documents": [file.body()],
         "namespace": namespace,
         "applySet": as_set["applyset"],
         "prune": remove_orphans,
     }
+    finished = _finished(client, project, set(composed.sandboxes.values()), composed.project)
+    if finished:
+        client.request("POST", "apply", json={**body, "dryRun": True})  # a refusal must not cost them
+        note(f"these have ended, and run once more: {', '.join(finished)}")
+        _call(ctx, delete.delete_, ["sandboxes", *finished, "-n", project.namespace])
     for outcome in client.request("POST", "apply", json=body)["items"]:
         say(f"{outcome['resource']}/{outcome['metadata']['name']} {outcome['result']}")
     sandboxes = list(composed.sandboxes.values())
@@ -226,15 +230,11 @@ def up(
     _attend(client, project, sandboxes, ports, start)
 
 
-def _delete_finished(
-    ctx: click.Context, client: Client, project: _Project, names: Collection[str], project_name: str
-) -> None:
-    """Delete services that have ended for good, so that they run once more: a finished sandbox stays so."""
+def _finished(client: Client, project: _Project, names: Collection[str], project_name: str) -> list[str]:
+    """Return the services that have ended for good; deleted, they run once more: a finished sandbox stays so."""
     sandboxes = _sandboxes(client, project, project_name)
-    finished = {sandbox["metadata"]["name"] for sandbox in sandboxes if restart.is_finished(sandbox)} & {*names}
-    if finished:
-        note(f"these have ended, and run once more: {', '.join(sorted(finished))}")
-        _call(ctx, delete.delete_, ["sandboxes", *sorted(finished), "-n", project.namespace])
+    finished = {sandbox["metadata"]["name"] for sandbox in sandboxes if restart.is_finished(sandbox)}
+    return sorted(finished & {*names})
 
 
 def _forward_beside(project: _Project, name: str, ports: Sequence[compose_ports.Port]) -> None:
