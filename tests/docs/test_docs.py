@@ -110,7 +110,7 @@ def test_a_wrong_command_would_be_found() -> None:
 def check(words: list[str]) -> None:
     """Walk the tree of commands, and have click read the options of the last one."""
     command: click.Command = cli
-    context = click.Context(cli)
+    context = click.Context(cli, **cli.context_settings)  # commands keep the names of their help option
     while isinstance(command, click.Group):
         remaining = _read(command, context, words)
         if not remaining:
