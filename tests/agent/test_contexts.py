@@ -344,7 +344,7 @@ for module in (asyncio.sslproto, bz2, hashlib, lzma, ssl):
 
 def test_modules_of_later_are_loaded_by_imports() -> None:
     kernels = Path(__file__).parents[2] / "images/agent/kernels"
-    subprocess.run([sys.executable, "-c", _LATER, str(kernels)], check=True, timeout=60)
+    subprocess.run([sys.executable, "-S", "-c", _LATER, str(kernels)], check=True, timeout=60)
 
 
 def test_code_imports_the_modules_themselves(basic: Running) -> None:
