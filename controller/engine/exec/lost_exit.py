@@ -23,6 +23,9 @@ log = logging.getLogger(__name__)
 _LOOK_SECONDS = 1.0
 # A healthy engine waits up to 2 s for the rest of the output, before it records an exit.
 _LATE_SECONDS = 3.0
+# It records the exits of a sandbox one after the other, and waits up to 4 s for output that a child left behind holds
+# open: the command after some IDE's servers were left is answered so much later.
+_QUEUED_SECONDS = 15.0
 LOST = (
     "the command has ended, and its exit code is unknown: the engine lost it (its shim, containerd or the sandbox was "
     "killed); run it again"
@@ -66,7 +69,8 @@ class ExitEvidence:
             self._since = None
             return False
         self._since = now if self._since is None else self._since
-        return now - self._since >= (_LATE_SECONDS if state else 0.0)
+        late_seconds = _QUEUED_SECONDS if self._is_local and not self.run_has_ended else _LATE_SECONDS
+        return now - self._since >= (late_seconds if state else 0.0)
 
     def _has_no_process(self, pid: int) -> bool:
         """Tell whether none can run; False if that is unknown, or it may not have started yet."""
