@@ -90,7 +90,7 @@ class Exchange:
     has_begun: bool = False
     """Its answer has begun: no error can be sent."""
     outcome: str = "failed"
-    """How it ended, for the metrics."""
+    """Outcome, for the metrics."""
 
     @property
     def form(self) -> Form:

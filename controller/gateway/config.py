@@ -53,7 +53,7 @@ class Target:
     private: bool = False
     """Its address need not be public."""
     renamed: str = ""
-    """What a server itself calls its model."""
+    """The model's name at its server."""
     broken: str = ""
     """Reason why it can't be used; empty: it can."""
     authority: str = ""

@@ -40,7 +40,7 @@ class Reference:
 
 
 class Origin(Enum):
-    """Where the objects of a kind come from, and so what may be done with them.
+    """Source of the objects of a kind, and so what may be done with them.
 
     All but the stored ones are computed at each read by the source of the kind's name in service/sources: nobody can
     write or watch them.
@@ -87,7 +87,7 @@ class Kind:
     scale: tuple[str, ...] = ()
     """Path below the spec that `paddock scale` sets; empty: none."""
     origin: Origin = Origin.STORED
-    """Where its objects come from."""
+    """Source of its objects."""
     read_only: str = ""
     """Text that names its writer, and says what to do instead. Empty: people write its objects."""
     status: type[Model] | None = None

@@ -138,7 +138,7 @@ class SchedulerHost:
     memory_bytes: int
     """Memory of the machine."""
     message: str = ""
-    """What the scheduler says of it."""
+    """The scheduler's word on it."""
 
 
 class Scheduler(Protocol):

@@ -138,7 +138,7 @@ class HostPorts:
     usage: UsageReader | None = None
     """Reads what a stage used."""
     reached: Reached = NOT_REACHED
-    """Where others reach this daemon."""
+    """Address at which others reach this daemon."""
     folders: MemoryFolders = no_folders
     """Returns the use of a container's in-memory folders now."""
 

@@ -291,11 +291,11 @@ class Supervisor:
         expirations = self._parts.gate.expirations
         if any(connection.login.caller for _, connection in by_port) and expirations.is_due():
             expirations.look()
-        ended, failures = self._parts.gate.ended({number: connection.login for number, connection in by_port})
+        lapsed_numbers, failures = self._parts.gate.ended({number: connection.login for number, connection in by_port})
         for uid, error in failures.items():
             if unknown.get(uid) != error:
                 _log.warning("user of this host not looked up; their ssh connections stay", uid=uid, error=error)
-        for number in ended:
+        for number in lapsed_numbers:
             self._end(number)
         return failures
 

@@ -25,7 +25,7 @@ _USER = Caller("uid 1000", grants=(Grant(role="user"),), uid=1000)
 
 
 class Host:
-    """What a gate asks: the users of this host with their grants of now, and the stored sandboxes."""
+    """Facts that a gate asks for: the users of this host with their grants of now, and the stored sandboxes."""
 
     def __init__(self) -> None:
         self.users = {1000: _USER}

@@ -72,7 +72,7 @@ class Shared:
     joined: Mapping[str, Joined]
     """Part of each service in the networks."""
     dependencies: Mapping[str, tuple[Dependency, ...]]
-    """What comes before each service."""
+    """Services that come before each service."""
     configs: Mapping[str, Node]
     """Configs at the top of the file."""
     folder: str = ""

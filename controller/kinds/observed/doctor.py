@@ -67,7 +67,7 @@ class KernelFacts:
     resolvers: tuple[str, ...] = ()
     """Name servers at addresses that are not public."""
     dropped_resolvers: tuple[str, ...] = ()
-    """Those of the name servers that the guard drops."""
+    """Name servers that the guard drops."""
     resolved: tuple[str, ...] = ()
     """Package hosts that this host's name servers know."""
     unresolved: tuple[str, ...] = ()

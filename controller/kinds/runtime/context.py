@@ -66,7 +66,7 @@ class Context:
     version: str = ""
     """Version of the interpreter."""
     reason: str = ""
-    """Why it is not the better engine, or why the state was lost; empty: neither."""
+    """Reason that it is not the better engine, or that the state was lost; empty: neither."""
     cwd: str = ""
     """Folder that it works in."""
     fork_of: str = ""
@@ -85,7 +85,7 @@ class Context:
 
 @dataclass(frozen=True, slots=True)
 class Completions:
-    """How code may go on at its end: each match replaces that many of its last characters."""
+    """Continuations of code at its end: each match replaces that many of its last characters."""
 
     replaced: int
     matches: tuple[str, ...]

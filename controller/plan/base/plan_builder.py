@@ -32,7 +32,7 @@ class PlanBuilder:
     """The plan under construction in one pass over `snapshot`; `memo` is kept for the next pass."""
 
     snapshot: Snapshot
-    """What this pass decides on."""
+    """Facts that this pass decides on."""
     policy: Policy
     """Rules and settings of this host."""
     memo: Memo

@@ -149,7 +149,7 @@ class Execution:
 
 
 class Completion(Execution):
-    """How code may go on at its end: no execution that counts, and its answer is one object."""
+    """Continuations of code at its end: no execution that counts, and its answer is one object."""
 
     def __init__(self, exchange: Exchange, language: str, code: str) -> None:
         self._replaced = 0
@@ -332,17 +332,17 @@ class Context:
         self._watch()
 
     def _environment(self) -> dict[bytes, bytes]:
-        found = dict(self._owner.environment)
+        environment = dict(self._owner.environment)
         if self.threads:
             for name in _THREADS:
-                found.setdefault(name.encode(), b"%d" % self.threads)
-        found.update((os.fsencode(name), os.fsencode(value)) for name, value in self.env.items())
-        found[b"PADDOCK_CONTEXT"] = self.name.encode()
-        found[b"PADDOCK_AGENT_RUN"] = _RUN
+                environment.setdefault(name.encode(), b"%d" % self.threads)
+        environment.update((os.fsencode(name), os.fsencode(value)) for name, value in self.env.items())
+        environment[b"PADDOCK_CONTEXT"] = self.name.encode()
+        environment[b"PADDOCK_AGENT_RUN"] = _RUN
         if self.language == "bash":
-            found[b"PS1"] = found[b"PS2"] = b""
-            found[b"TERM"] = b"dumb"
-        return found
+            environment[b"PS1"] = environment[b"PS2"] = b""
+            environment[b"TERM"] = b"dumb"
+        return environment
 
     def _reported(self, family: Family, kind: bytes, value: int) -> None:
         """Take a report of the supervisor; what the interpreter has sent before is read first."""

@@ -62,11 +62,11 @@ class Why(models.Shape):
     waitSeconds: float | None = None
     """Seconds until then."""
     wanted: list[WhyFact]
-    """What the spec asks for."""
+    """Facts that the spec asks for."""
     seen: list[WhyFact]
-    """What the engine and the host show."""
+    """Facts that the engine and the host show."""
     remembered: list[WhyFact]
-    """What earlier passes recorded."""
+    """Facts that earlier passes recorded."""
     calls: list[WhyCall]
     """Engine calls that are due."""
     events: list[WhyEvent]

@@ -98,7 +98,7 @@ class CompletionRequest(BaseModel):
 
 
 class CompletionsShape(models.Shape):
-    """How the code may go on: each match replaces as many of its last characters as `replaced` says."""
+    """Continuations of the code: each match replaces as many of its last characters as `replaced` says."""
 
     replaced: int
     matches: list[str]
@@ -122,7 +122,7 @@ class ContextShape(models.Shape):
     version: str
     """Version of the interpreter."""
     reason: str
-    """Why it is not the better engine, or why its state was lost."""
+    """Reason that it is not the better engine, or that its state was lost."""
     cwd: str
     """Folder that it works in."""
     forkOf: str

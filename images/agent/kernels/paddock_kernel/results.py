@@ -62,10 +62,10 @@ def send_result(
     for problem in problems:
         events.send(type="notice", text=f"left out of a result: {problem}")
     if bundle:
-        more: dict[str, Any] = {"display": display[:128]} if display else {}
+        fields: dict[str, Any] = {"display": display[:128]} if display else {}
         if isinstance(metadata, dict) and metadata:
-            more["metadata"] = _plain_metadata(metadata)
-        events.send(type="result", main=main, update=update, data=bundle, **more)
+            fields["metadata"] = _plain_metadata(metadata)
+        events.send(type="result", main=main, update=update, data=bundle, **fields)
 
 
 def _too_large(mime: str, size: int) -> str:
