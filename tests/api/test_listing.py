@@ -16,16 +16,15 @@ from controller.service.objects.objects import Objects
 from controller.service.sources.event import EventSource, event_object
 from controller.store.sql_store import SqlStore
 from tests.conftest import HandClock
+from tests.migrated import open_store
 
 AT = 1_700_000_000.0
 
 
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[SqlStore]:
-    created = SqlStore(f"sqlite:///{tmp_path / 'paddock.db'}")
-    created.open()
-    yield created
-    created.close()
+    with open_store(tmp_path) as created:
+        yield created
 
 
 @pytest.fixture

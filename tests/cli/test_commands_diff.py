@@ -12,10 +12,10 @@ from controller.api.server.server import ApiServer
 from controller.cli.main import cli
 from controller.ports import NullMeter
 from controller.service.explain.diff import Diff
-from controller.store.sql_store import SqlStore
 from tests.cli.conftest import Run
 from tests.helpers_api import QUICKSTART, World
 from tests.loop.harness import TINY, LoopHarness
+from tests.migrated import open_store
 
 LOST = "; volumes stay, files in memory are lost, and its root file system begins from the image"
 SPEC = QUICKSTART.replace("paddock/python:1", TINY).replace('"infinity"', '"1000000"')
@@ -23,12 +23,10 @@ SPEC = QUICKSTART.replace("paddock/python:1", TINY).replace('"infinity"', '"1000
 
 @pytest.fixture
 def harness(tmp_path: Path, quiet: None) -> Iterator[LoopHarness]:
-    store = SqlStore(f"sqlite:///{tmp_path / 'paddock.db'}")
-    store.open()
-    harness = LoopHarness(store)
-    yield harness
-    harness.close()
-    store.close()
+    with open_store(tmp_path) as store:
+        harness = LoopHarness(store)
+        yield harness
+        harness.close()
 
 
 @pytest.fixture

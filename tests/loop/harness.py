@@ -7,8 +7,9 @@ effect; `LoopHarness.daemon()` then makes the next daemon over the same store an
 import json
 import sqlite3
 import threading
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,7 @@ from controller.loop.clock_jump import ClockJump
 from controller.loop.reconcile_pass import ReconcilePass
 from controller.loop.tasks.hibernation import HibernationWatch
 from controller.loop.tasks.prober import Prober
+from controller.loop.worker_pool import Job, WorkerPool
 from controller.loop.workers import Workers
 from controller.policy.admission import admit
 from controller.policy.host.host import fitted
@@ -110,6 +112,41 @@ class FusedStore:
         return getattr(self._store, name)
 
 
+class PassPool(WorkerPool):
+    """A pool without threads: its jobs run where `drain` is called, as a pass's workers do before the next pass."""
+
+    def __init__(self) -> None:
+        self._jobs = deque[Job]()
+
+    def submit(self, job: Job) -> None:
+        self._jobs.append(job)
+
+    def releasing_after(self, seconds: float) -> AbstractContextManager[None]:
+        return nullcontext()
+
+    def stop(self) -> None:
+        self._jobs.clear()
+
+    def drain(self) -> None:
+        """Run the jobs. A killed daemon gets no answers, and none of its jobs goes on."""
+        while self._jobs:
+            with suppress(Crash):
+                self._jobs.popleft()()
+
+
+class PassWorkers(Workers):
+    """Workers that carry out a pass's groups when they are told to, the urgent ones first."""
+
+    def __init__(self, *arguments: Any, **settings: Any) -> None:
+        super().__init__(*arguments, threads=1, **settings)
+        self._groups, self._urgent = PassPool(), PassPool()
+        self._pool, self._express = self._groups, self._urgent
+
+    def drain(self) -> None:
+        self._urgent.drain()
+        self._groups.drain()
+
+
 class Moment:
     """Everything that outlives a daemon, as it was at one moment of a life: store (on SQLite), engine and clock.
 
@@ -137,6 +174,28 @@ class Moment:
         self._store.close()
 
 
+def killed_at_each_step(harness: "LoopHarness", path: Path, *deeds: Callable[[], object]) -> Iterator[int]:
+    """Do the deeds once; then begin with what a killed daemon leaves: after each deed, and each step of a daemon in it.
+
+    Killed before a step, a daemon leaves just what there was after the step or the deed before it. Yield the number of
+    the deed in which it was killed, once the next daemon has begun; the store is the file at `path`.
+    """
+    moments = list[tuple[int, Moment]]()
+
+    def keep(number: int) -> None:
+        moments.append((number, Moment(harness, path)))
+
+    for number, deed in enumerate(deeds):
+        harness.watch = lambda after, number=number: keep(number) if after else None
+        deed()
+        harness.watch = lambda _after: None
+        keep(number)
+    for number, moment in moments:
+        moment.take_up(harness)
+        yield number
+        moment.close()
+
+
 class LoopHarness:
     """A store and an engine that outlive daemons, and the current daemon."""
 
@@ -144,13 +203,14 @@ class LoopHarness:
         self,
         store: SqlStore,
         *,
-        threads: int = 1,
+        threads: int = 0,
         meter: Meter | None = None,
         policy: Policy | None = None,
         place: Fleet = SINGLE,
     ) -> None:
         """`store` is open, and the caller's to close. `meter` is told what the loop counts.
 
+        With `threads` the groups of a pass are carried out by so many; without, by this one once the pass has ended.
         `place` is this host among those of the store.
         """
         self.place = place
@@ -175,6 +235,7 @@ class LoopHarness:
         self.before: Callable[[Action], None] = lambda _action: None  # called before each action, as the egress audit
         self.watch: Callable[[bool], None] = lambda _after: None  # of the daemons' steps, see Fuse
         self._workers: Workers | None = None
+        self._idle = threading.Event()
         self.daemon()
 
     def services_over(self, store: Any) -> Services:
@@ -226,17 +287,17 @@ class LoopHarness:
         if self._workers is not None:
             self._workers.stop()
         self.fuse = Fuse(lambda after: self.watch(after))
-        self._idle = threading.Event()
         engine, store = FusedEngine(self.engine, self.fuse), FusedStore(self.store, self.fuse)
         self.traces = Traces()
-        self._workers = Workers(
-            engine,
-            self._meter,
-            threads=self._threads,
-            wake=self._idle.set,
-            trace=self.traces.of,
-            before=lambda action: self.before(action),
-        )
+        settings: dict[str, Any] = {
+            "wake": self._idle.set,
+            "trace": self.traces.of,
+            "before": lambda action: self.before(action),
+        }
+        if self._threads:
+            self._workers = Workers(engine, self._meter, threads=self._threads, **settings)
+        else:
+            self._workers = PassWorkers(engine, self._meter, **settings)
         self.prober = Prober(self.engine, clock=self.clock, wake=lambda: None, ticks=self.clock.now, threads=False)
         self.activity = ActivityLog(self.clock, lambda: self.ticks())
         self.services = self.services_over(self.store)
@@ -340,6 +401,8 @@ class LoopHarness:
     def _wait_for_workers(self) -> None:
         """Wait until every group came back; a blown fuse means that none will."""
         assert self._workers is not None
+        if isinstance(self._workers, PassWorkers):
+            self._workers.drain()
         while self._workers.view()[0] and not self.fuse.blown:
             self._idle.wait(0.01)
             self._idle.clear()
@@ -347,7 +410,7 @@ class LoopHarness:
             raise Crash
 
     def settle(self, *, seconds: float = 400.0) -> None:
-        """Turns, and the clock moved to each next wake, until nothing is left to do (within so many seconds)."""
+        """Run passes, with the clock moved to each next wake, until nothing is left to do (within so many seconds)."""
         end = self.clock.now() + seconds
         for _ in range(200):
             plan = self.run_pass()

@@ -8,7 +8,7 @@ from controller.kinds.planning.action import CreateContainer
 from controller.kinds.runtime.agent import IMAGE, volume_name
 from tests.contract.store_worlds import World
 from tests.loop.harness import TINY, LoopHarness
-from tests.loop.test_pools import apply_pool, boxes, counts, launch
+from tests.loop.test_pools import apply_pool, containers, counts, launch
 
 AGENT = {"agent": {}}
 
@@ -96,7 +96,7 @@ def test_a_pools_members_have_agents_and_are_claimed_warm(harness: LoopHarness) 
     apply_pool(harness, warmReplicas=2)
     harness.settle()
     assert counts(harness) == (2, 2, 0)
-    assert all(runtime(harness, sandbox) for sandbox in boxes(harness))
+    assert all(runtime(harness, sandbox) for sandbox in containers(harness))
     harness.refer("a", "t")
     first = harness.reconcile_pass.run()
     assert not [action for group in first.groups for action in group.actions if isinstance(action, CreateContainer)]
@@ -106,7 +106,7 @@ def test_a_pools_members_have_agents_and_are_claimed_warm(harness: LoopHarness) 
     claimed = container_id(harness, "a")
     new = harness.engine.build_image(IMAGE, ours=True)
     harness.settle()
-    assert {runtime(harness, sandbox) for sandbox in boxes(harness) if sandbox.startswith("pdk-warm")} == {
+    assert {runtime(harness, sandbox) for sandbox in containers(harness) if sandbox.startswith("pdk-warm")} == {
         volume_name(new)
     }
     assert (counts(harness), container_id(harness, "a")) == ((2, 2, 1), claimed)

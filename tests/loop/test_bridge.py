@@ -13,7 +13,7 @@ from controller.policy.levels.levels import Policy
 from controller.policy.network.egress import IMAGE, UPLINK
 from controller.ports import StoreError
 from tests.contract.store_worlds import World
-from tests.loop.harness import Crash, LoopHarness
+from tests.loop.harness import LoopHarness, killed_at_each_step
 
 # As Engine 20.10 says it.
 FLUSHED = (
@@ -243,25 +243,23 @@ def test_without_a_log_that_takes_the_entry_nothing_is_started(
     assert harness.engine.calls == []
 
 
-@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
-@pytest.mark.parametrize("crash_at", range(1, 14))
-def test_a_crash_at_any_step_is_repaired_by_the_next_daemon(harness: LoopHarness, crash_at: int, after: bool) -> None:
-    harness.fuse.blow_at, harness.fuse.after = crash_at, after
-    try:
-        apply(harness)
+def test_a_crash_at_any_step_is_repaired_by_the_next_daemon(world: World, harness: LoopHarness) -> None:
+    deeds = (
+        *(lambda: apply(harness), harness.settle),
+        *(lambda: apply(harness, local=True), harness.settle),
+        *(lambda: harness.delete("web"), harness.settle),
+    )
+    moments = 0
+    for number in killed_at_each_step(harness, world.path(), *deeds):
+        moments += 1
+        sandbox = harness.get("web")
+        if sandbox is not None and sandbox.deleted_at is None:
+            harness.settle()
+            expected = "True Public" if number < 2 else "True Local"
+            assert harness.condition("web", "NetworkReady") == expected, f"moment {moments}"
+            harness.delete("web")
         harness.settle()
-        apply(harness, local=True)
-        harness.settle()
-        harness.delete("web")
-        harness.settle()
-    except Crash:
-        harness.daemon()
-    stored = harness.get("web")
-    if stored is not None and stored.deleted_at is None:
-        harness.settle()
-        assert harness.condition("web", "NetworkReady") in ("True Public", "True Local")
-        harness.delete("web")
-    harness.settle()
-    assert harness.ours() == {}
-    assert harness.engine.networks == {}
-    assert harness.store.instances() == []
+        assert harness.ours() == {}, f"moment {moments}"
+        assert harness.engine.networks == {}
+        assert harness.store.instances() == []
+    assert moments > 15

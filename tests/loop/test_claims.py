@@ -20,7 +20,7 @@ from controller.service.objects.apply import Source
 from tests.contract.store_worlds import World
 from tests.examples import examples
 from tests.loop.harness import TINY, Crash, LoopHarness
-from tests.loop.test_pools import apply_pool, boxes, counts, filled, harness, launch, quota
+from tests.loop.test_pools import apply_pool, containers, counts, filled, harness, launch, quota
 
 __all__ = ["harness"]
 
@@ -45,7 +45,7 @@ def test_a_sandbox_that_is_as_asked_is_ready_at_once_and_renamed_after(harness: 
     assert harness.condition("a", "Ready") == "True Running"
     assert (len(actions(first, RenameContainer)), actions(first, UpdateLimits)) == (1, [])
     harness.settle()
-    assert harness.container_name("a") in boxes(harness)
+    assert harness.container_name("a") in containers(harness)
 
 
 def test_the_deadline_of_a_claimed_one_counts_from_its_claim(harness: LoopHarness) -> None:
@@ -87,7 +87,7 @@ def test_renames_wait_for_the_limits_of_other_claims(harness: LoopHarness) -> No
     assert (len(actions(first, UpdateLimits)), actions(first, RenameContainer)) == (1, [])
     assert harness.condition("b", "Ready") == "True Running"
     harness.settle()
-    assert {harness.container_name("a"), harness.container_name("b")} <= set(boxes(harness))
+    assert {harness.container_name("a"), harness.container_name("b")} <= set(containers(harness))
 
 
 def test_a_claim_moves_nothing_of_what_others_are_decided_on(harness: LoopHarness) -> None:
@@ -343,7 +343,7 @@ def test_a_sandbox_of_an_image_that_is_allowed_no_more_is_not_handed_out(harness
 
 def test_a_member_without_limits_is_never_handed_out(harness: LoopHarness) -> None:
     filled(harness, 2)
-    for name in boxes(harness):
+    for name in containers(harness):
         harness.engine.lose_cgroups(name)
     harness.engine.observe_now()
     harness.run_pass()
@@ -357,7 +357,7 @@ def test_a_member_without_limits_is_never_handed_out(harness: LoopHarness) -> No
 
 def test_a_member_whose_limits_are_unreadable_is_not_handed_out_and_its_pool_says_so(harness: LoopHarness) -> None:
     filled(harness, 1)
-    harness.engine.box(boxes(harness)[0]).limits_unread = True
+    harness.engine.box(containers(harness)[0]).limits_unread = True
     harness.engine.observe_now()
     harness.run_pass()
     sandbox_pool = harness.store.get("SandboxPool", "default", "warm")

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from tests.contract.store_worlds import World
-from tests.loop.harness import Crash, LoopHarness
+from tests.loop.harness import LoopHarness, killed_at_each_step
 
 DEADLINE: dict[str, Any] = {"activeDeadlineSeconds": 100, "shutdownGracePeriodSeconds": 5, "keepRunning": True}
 
@@ -38,24 +38,15 @@ def test_the_deadline_of_a_sandbox_that_sleeps_passes_too(harness: LoopHarness) 
     assert harness.condition("web", "Suspended") == "False NotSuspended"
 
 
-@pytest.mark.timeout(300)
-@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
-def test_a_daemon_killed_at_any_step_of_a_short_life_is_followed_by_one_that_ends_it(world: World, after: bool) -> None:
-    store = world.store()
-    for crash_at in range(1, 40):
-        harness = LoopHarness(store)
-        harness.fuse.blow_at, harness.fuse.after = crash_at, after
-        harness.apply("web", lifecycle={**DEADLINE, "ttlSecondsAfterFinished": 50})
-        blown = False
-        try:
-            go_on(harness, 170)
-        except Crash:
-            blown = True
-            harness.daemon()
-            go_on(harness, 170)
-        assert (harness.names(), harness.ours(), list(store.instances())) == ([], {}, []), f"step {crash_at}"
-        harness.close()
-        if not blown:
-            assert crash_at > 8
-            return
-    raise AssertionError("it never came to its end")
+def test_a_daemon_killed_in_a_short_life_has_it_ended(world: World, harness: LoopHarness) -> None:
+    deeds = (
+        lambda: harness.apply("web", lifecycle={**DEADLINE, "ttlSecondsAfterFinished": 50}),
+        lambda: go_on(harness, 170),
+    )
+    moments = 0
+    for _ in killed_at_each_step(harness, world.path(), *deeds):
+        moments += 1
+        go_on(harness, 170)
+        remains = harness.names(), harness.ours(), list(harness.store.instances())
+        assert remains == ([], {}, []), f"moment {moments}"
+    assert moments > 8

@@ -15,6 +15,7 @@ from controller.kinds.runtime.container import Limits
 from controller.service.objects.apply import Source
 from controller.store.sql_store import SqlStore
 from tests.loop.harness import TINY, LoopHarness
+from tests.migrated import open_store
 
 TEMPLATE = {"image": TINY, "command": ["sleep", "1000000"]}
 
@@ -50,13 +51,11 @@ class CountedHarness(LoopHarness):
 
 @pytest.fixture
 def harness(tmp_path: Path) -> Iterator[CountedHarness]:
-    store = SqlStore(f"sqlite:///{tmp_path / 'paddock.db'}")
-    store.open()
-    counted_house = CountedHarness(store)
-    counted_house.run_pass()
-    yield counted_house
-    counted_house.close()
-    store.close()
+    with open_store(tmp_path) as store:
+        harness = CountedHarness(store)
+        harness.run_pass()
+        yield harness
+        harness.close()
 
 
 def convergence(harness: CountedHarness, operation: str) -> list[float]:

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ from controller.kinds.registry import discover
 from controller.ports import ChangesGone
 from controller.service.objects.apply import Source
 from tests.contract.store_worlds import World
-from tests.loop.harness import TINY, Crash, LoopHarness
+from tests.loop.harness import TINY, LoopHarness, killed_at_each_step
 
 
 @pytest.fixture
@@ -139,30 +140,16 @@ def test_pruned_changes_are_no_loss(harness: LoopHarness) -> None:
 
 
 @pytest.mark.parametrize("propagation", ["Foreground", "Background"])
-@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
 def test_a_daemon_killed_at_any_step_is_followed_by_one_that_finishes(
-    harness: LoopHarness, propagation: Propagation, after: bool
+    world: World, harness: LoopHarness, propagation: Propagation
 ) -> None:
-    for step in range(1, 40):
-        apply(harness, "a")
-        apply(harness, "b", "a")
-        apply(harness, "c", "b")
+    for name, owners in (("a", ()), ("b", ("a",)), ("c", ("b",))):
+        apply(harness, name, *owners)
+    harness.settle()
+    end = vanish if propagation == "Background" else partial(delete, propagation=propagation)
+    moments = 0
+    for _ in killed_at_each_step(harness, world.path(), lambda: end(harness, "a"), harness.daemon, harness.settle):
+        moments += 1
         harness.settle()
-        if propagation == "Background":
-            vanish(harness, "a")
-        else:
-            delete(harness, "a", propagation)
-        harness.daemon()
-        harness.fuse.blow_at, harness.fuse.after = step, after
-        crashed = False
-        try:
-            harness.settle()
-        except Crash:
-            crashed = True
-            harness.daemon()
-            harness.settle()
-        assert (harness.names(), harness.ours()) == ([], {})
-        if not crashed:
-            break
-    else:
-        pytest.fail("never came to the end")
+        assert (harness.names(), harness.ours()) == ([], {}), f"moment {moments}"
+    assert moments > 10

@@ -26,6 +26,7 @@ from controller.service.sources.host import HostSource
 from controller.store.sql_store import SqlStore
 from tests.conftest import HandClock
 from tests.fakes.engine import FACTS, FakeEngine
+from tests.migrated import open_store
 
 SEEN = Observation(revision=1, blind="", facts=FACTS)
 LIVE, GONE, STOPPED = 4.0, -100.0, -1.7e9  # seconds left of a lease
@@ -91,10 +92,8 @@ def clock() -> HandClock:
 
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[FleetStore]:
-    created = SqlStore(f"sqlite:///{tmp_path / 'paddock.db'}")
-    created.open()
-    yield FleetStore(created)
-    created.close()
+    with open_store(tmp_path) as created:
+        yield FleetStore(created)
 
 
 @pytest.fixture

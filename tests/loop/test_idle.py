@@ -15,7 +15,7 @@ from controller.kinds.registry import Kind, discover
 from controller.ports import StoreError, StreamError
 from controller.service import errors
 from tests.contract.store_worlds import World
-from tests.loop.harness import Crash, LoopHarness
+from tests.loop.harness import LoopHarness, killed_at_each_step
 
 IDLE: dict[str, Any] = {"idleTimeoutSeconds": 60, "shutdownGracePeriodSeconds": 5}
 
@@ -367,35 +367,19 @@ def test_a_settled_idle_sandbox_costs_the_planner_nothing(
     assert planned == []
 
 
-@pytest.mark.timeout(300)
-@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
 @pytest.mark.parametrize("on_idle", ["Suspend", "Delete"])
-def test_a_daemon_killed_at_any_step_of_a_reaping_is_followed_by_one_that_finishes(
-    world: World, after: bool, on_idle: str
-) -> None:
-    store = world.store()
-    for crash_at in range(1, 30):
-        harness = LoopHarness(store)
-        harness.engine.at_rest = True
-        harness.fuse.blow_at, harness.fuse.after = crash_at, after
-        harness.apply("web", lifecycle={**IDLE, "onIdle": on_idle})
-        blown = False
-        try:
-            harness.settle(seconds=130)
-        except Crash:
-            blown = True
-            harness.daemon()
-            harness.settle(seconds=130)
+def test_a_daemon_killed_while_it_reaps_is_followed(world: World, harness: LoopHarness, on_idle: str) -> None:
+    deeds = (
+        lambda: harness.apply("web", lifecycle={**IDLE, "onIdle": on_idle}),
+        lambda: harness.settle(seconds=130),
+    )
+    moments = 0
+    for _ in killed_at_each_step(harness, world.path(), *deeds):
+        moments += 1
+        harness.settle(seconds=130)
         if on_idle == "Delete":
-            assert (harness.names(), harness.ours()) == ([], {}), f"step {crash_at}"
+            assert (harness.names(), harness.ours()) == ([], {}), f"moment {moments}"
         else:
-            assert harness.condition("web", "Suspended") == "True IdleReaped", f"step {crash_at}"
+            assert harness.condition("web", "Suspended") == "True IdleReaped", f"moment {moments}"
             assert state(harness) is State.EXITED
-            harness.delete("web")
-        harness.daemon()
-        harness.settle()
-        harness.close()
-        if not blown:
-            assert crash_at > 5
-            return
-    raise AssertionError("it never came to its end")
+    assert moments > 5

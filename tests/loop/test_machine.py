@@ -4,6 +4,7 @@ A hypothesis state machine over the real store and the fake engine (which passes
 """
 
 import tempfile
+from pathlib import Path
 
 import hypothesis.strategies as st
 from hypothesis import HealthCheck, settings
@@ -15,6 +16,7 @@ from controller.kinds.sandbox import SandboxSpec
 from controller.store.sql_store import SqlStore
 from tests.examples import examples
 from tests.loop.harness import Crash, LoopHarness
+from tests.migrated import place_migrated
 
 NAMES = st.sampled_from(["a", "b", "c"])
 SPECS = st.fixed_dictionaries(
@@ -32,7 +34,7 @@ class Life(RuleBasedStateMachine):
     @initialize()
     def move_in(self) -> None:
         self.folder = tempfile.TemporaryDirectory()
-        self.store = SqlStore(f"sqlite:///{self.folder.name}/paddock.db")
+        self.store = SqlStore(place_migrated(Path(self.folder.name) / "paddock.db"))
         self.store.open()
         self.harness = LoopHarness(self.store)
         self.foreign = "not-ours"

@@ -5,7 +5,7 @@ from typing import Any
 from controller.kinds.planning.action import PullImage
 from controller.kinds.planning.plan import Plan
 from tests.loop.harness import TINY, LoopHarness
-from tests.loop.test_pools import apply_pool, boxes, filled, harness, launch, pool, quota
+from tests.loop.test_pools import apply_pool, containers, filled, harness, launch, pool, quota
 
 __all__ = ["harness"]
 
@@ -105,7 +105,7 @@ def test_a_pool_that_keeps_nothing_warm_has_its_image_fetched_once(harness: Loop
     assert sum(first) == 2, "the second one looks when the first is done"
     assert max(first) == 1
     assert TINY in harness.engine.images
-    assert boxes(harness) == []
+    assert containers(harness) == []
     harness.settle()
     assert pulls(harness.run_pass()) == 0
 
@@ -137,4 +137,4 @@ def test_what_requires_a_pool_waits_for_its_quota(harness: LoopHarness) -> None:
     harness.delete("a")
     harness.settle()
     assert harness.condition("b", "Ready") == "True Running"
-    assert len(boxes(harness)) == 1
+    assert len(containers(harness)) == 1

@@ -11,7 +11,7 @@ from controller.policy.levels.levels import Policy
 from tests.contract.store_worlds import World
 from tests.loop.harness import TINY, LoopHarness
 from tests.loop.test_claims import actions, events
-from tests.loop.test_pools import apply_pool, boxes, launch
+from tests.loop.test_pools import apply_pool, containers, launch
 
 FOLDER = {"hostPath": "/srv/projects/a", "readOnly": True}
 
@@ -38,7 +38,7 @@ def bound(harness: LoopHarness, name: str) -> list[str]:
 
 def test_a_member_has_nothing_bound_and_a_claim_has_it_before_it_is_ready(harness: LoopHarness) -> None:
     filled(harness)
-    assert [harness.engine.box(name).mounts for name in boxes(harness)] == [(), ()]
+    assert [harness.engine.box(name).mounts for name in containers(harness)] == [(), ()]
     harness.refer("a", "t", workspace=FOLDER)
     first = harness.run_pass()
     assert (len(actions(first, BindMounts)), actions(first, RenameContainer)) == (1, [])
@@ -80,7 +80,7 @@ def test_a_sandbox_with_a_workspace_is_never_handed_out_again(harness: LoopHarne
         )
     )
     harness.settle()
-    assert sandbox.name not in boxes(harness)
+    assert sandbox.name not in containers(harness)
 
 
 def _asked(harness: LoopHarness) -> Any:
@@ -92,7 +92,7 @@ def _asked(harness: LoopHarness) -> Any:
 def test_secrets_come_with_the_claim_and_hold_up_the_start_in_words(harness: LoopHarness) -> None:
     secrets = [{"name": "token", "mountPath": "/run/secrets/token"}]
     filled(harness, secrets=secrets)
-    assert [harness.engine.box(name).mounts for name in boxes(harness)] == [(), ()], "a member is nobody's yet"
+    assert [harness.engine.box(name).mounts for name in containers(harness)] == [(), ()], "a member is nobody's yet"
     harness.refer("a", "t")
     harness.settle()
     assert "/run/secrets/token from secret token" in bound(harness, "a")
@@ -117,7 +117,7 @@ def test_volumes_are_bound_cold_and_warm(harness: LoopHarness) -> None:
 
 def test_a_member_without_a_record_is_replaced_and_never_handed_out(harness: LoopHarness) -> None:
     filled(harness)
-    lost = boxes(harness)
+    lost = containers(harness)
     for name in lost:
         harness.engine.lose_record(name)
     harness.engine.observe_now(full=True)
@@ -125,4 +125,4 @@ def test_a_member_without_a_record_is_replaced_and_never_handed_out(harness: Loo
     harness.refer("a", "t")
     harness.settle()
     assert launch(harness, "a").startswith("Cold")
-    assert not set(lost) & set(boxes(harness))
+    assert not set(lost) & set(containers(harness))

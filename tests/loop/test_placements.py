@@ -598,6 +598,8 @@ class Mortal:
 def test_a_crash_between_any_two_steps_loses_and_doubles_nothing(fleet: Fleet, after: bool) -> None:
     """The whole life of sandboxes, with the leader killed at the first, second, third ... step of each leader."""
     deaths = 0
+    fleet.hosts.one.apply("bystander")
+    fleet.settle()
     for steps in range(12):
         name = f"a{steps}"
         for change_ in (
@@ -620,8 +622,13 @@ def test_a_crash_between_any_two_steps_loses_and_doubles_nothing(fleet: Fleet, a
             assert host in ("one", "two")
         assert fleet.state(name) == Placed(host)
         assert fleet.hosts.one.condition(name, "Ready") == "True Running"
-        assert sum(len(harness.ours()) for harness in (fleet.hosts.one, fleet.hosts.two)) == steps + 1
-        assert len(fleet.scheduler.list()) == steps + 1
+        assert sum(len(harness.ours()) for harness in (fleet.hosts.one, fleet.hosts.two)) == 2
+        assert len(fleet.scheduler.list()) == 2
+        assert fleet.hosts.one.condition("bystander", "Ready") == "True Running"
+        fleet.hosts.one.delete(name)
+        fleet.settle()
+        assert fleet.hosts.one.names() == ["bystander"]
+    assert found(fleet.hosts.one, "bystander").status["binding"] == 1
     assert deaths > 10, "they did die"
 
 

@@ -10,7 +10,7 @@ from controller.kinds.meta import StoredObject
 from controller.kinds.planning.action import CreateContainer
 from controller.service.objects.apply import Source
 from tests.contract.store_worlds import World
-from tests.loop.harness import TINY, Crash, FusedStore, LoopHarness
+from tests.loop.harness import TINY, FusedStore, LoopHarness, killed_at_each_step
 
 
 @pytest.fixture
@@ -48,7 +48,7 @@ def counts(harness: LoopHarness) -> tuple[int, int, int]:
     return status["replicas"], status["readyReplicas"], status["claimedReplicas"]
 
 
-def boxes(harness: LoopHarness) -> list[str]:
+def containers(harness: LoopHarness) -> list[str]:
     """Names of all our containers."""
     return sorted(name for names in harness.ours().values() for name in names)
 
@@ -74,7 +74,7 @@ def test_a_new_sandbox_takes_a_warm_sandbox_as_it_runs(harness: LoopHarness) -> 
     assert launch(harness, "a") == "Warm: "
     assert harness.condition("a", "Ready") == "True Running"
     assert counts(harness) == (2, 2, 1)
-    assert len(boxes(harness)) == 3
+    assert len(containers(harness)) == 3
 
 
 def test_a_claimed_sandbox_is_not_ready_before_its_limits_hold(harness: LoopHarness) -> None:
@@ -127,7 +127,7 @@ def test_a_deleted_pool_takes_its_members_and_leaves_claimed_sandboxes(harness: 
     harness.delete("warm", "sandboxpool")
     harness.settle()
     assert harness.store.get("SandboxPool", "default", "warm") is None
-    assert boxes(harness) == [harness.container_name("a")]
+    assert containers(harness) == [harness.container_name("a")]
     assert harness.condition("a", "Ready") == "True Running"
 
 
@@ -160,39 +160,23 @@ def test_require_waits_for_a_place_and_takes_it(harness: LoopHarness) -> None:
     assert counts(harness) == (0, 0, 1)
 
 
-def test_a_daemon_that_dies_at_any_step_of_a_claim_leaves_nothing_behind(harness: LoopHarness) -> None:
-    step = 0
-    while True:
-        step += 1
-        done = [_one_claim(harness, f"s{step}{side[0]}", step, after=side == "after") for side in ("before", "after")]
-        if not any(done):
-            assert step > 7
-            return
-
-
-def _one_claim(harness: LoopHarness, name: str, step: int, *, after: bool) -> bool:
-    """One claim and refill with a crash at that step; whether there was such a step."""
+def test_a_daemon_that_dies_at_any_step_of_a_claim_leaves_nothing_behind(world: World, harness: LoopHarness) -> None:
     filled(harness, 2)
-    harness.fuse.steps, harness.fuse.blow_at, harness.fuse.after = 0, step, after
     harness.services = harness.services_over(FusedStore(harness.store, harness.fuse))
-    crashed = False
-    try:
-        harness.refer(name, "t", resources={"limits": {"memory": "256Mi"}})
+    large = {"limits": {"memory": "256Mi"}}
+    deeds = (harness.settle, lambda: harness.refer("a", "t", resources=large), harness.settle)
+    moments = 0
+    for _ in killed_at_each_step(harness, world.path(), *deeds):
+        moments += 1
         harness.settle()
-    except Crash:
-        crashed = True
-    harness.daemon()
-    harness.settle()
-    if harness.get(name) is None:  # it died before its transaction was committed: as if nothing had been said
-        harness.refer(name, "t", resources={"limits": {"memory": "256Mi"}})
-    harness.settle()
-    assert launch(harness, name) == "Warm: "
-    assert harness.condition(name, "Ready") == "True Running"
-    assert counts(harness) == (2, 2, 1)
-    assert len(boxes(harness)) == len(list(harness.store.instances())) == 3
-    harness.delete(name)
-    harness.settle()
-    return crashed
+        if harness.get("a") is None:  # it died before its transaction was committed: as if nothing had been said
+            harness.refer("a", "t", resources=large)
+        harness.settle()
+        assert launch(harness, "a") == "Warm: "
+        assert harness.condition("a", "Ready") == "True Running"
+        assert counts(harness) == (2, 2, 1)
+        assert len(containers(harness)) == len(list(harness.store.instances())) == 3, f"moment {moments}"
+    assert moments > 7
 
 
 def quota(harness: LoopHarness, **hard: Any) -> None:

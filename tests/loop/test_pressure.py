@@ -5,7 +5,7 @@ from controller.kinds.registry import discover
 from controller.loop.tasks.pressure import PressureWatch
 from controller.policy.host.pressure import CALM_SECONDS
 from tests.loop.harness import LoopHarness
-from tests.loop.test_pools import boxes, filled, harness, launch, pool
+from tests.loop.test_pools import containers, filled, harness, launch, pool
 
 __all__ = ["harness"]
 IDLE = {"idleTimeoutSeconds": 3600, "shutdownGracePeriodSeconds": 0}
@@ -75,7 +75,7 @@ def test_warm_members_go_first_and_come_back(harness: LoopHarness) -> None:
     harness.refer("a", "t")
     harness.settle()
     gauge.set(4)
-    assert boxes(harness) == [harness.container_name("a")]
+    assert containers(harness) == [harness.container_name("a")]
     [ready] = [condition for condition in pool(harness).status["conditions"] if condition["type"] == "Ready"]
     assert (ready["status"], ready["reason"]) == ("False", "HostPressure")
     assert events(harness, "SandboxPool", "warm").count("Evicted") == 2
@@ -83,7 +83,7 @@ def test_warm_members_go_first_and_come_back(harness: LoopHarness) -> None:
     gauge.set(50)
     harness.clock.advance(CALM_SECONDS)
     harness.settle(seconds=30)
-    assert len(boxes(harness)) == 3
+    assert len(containers(harness)) == 3
 
 
 def test_idle_sandboxes_sleep_when_it_gets_worse_and_no_others(harness: LoopHarness) -> None:

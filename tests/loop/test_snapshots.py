@@ -24,7 +24,7 @@ from controller.service.sandbox.snapshots import SandboxSnapshots
 from tests.contract.store_worlds import World
 from tests.daemon import wait_for
 from tests.loop.harness import TINY, LoopHarness
-from tests.loop.test_pools import boxes
+from tests.loop.test_pools import containers
 
 
 class SnapshotHarness(LoopHarness):
@@ -395,7 +395,7 @@ def test_a_prepared_claim_is_ready_once_it_is_renamed(house: SnapshotHarness) ->
     house.refer("b", "prepared")
     house.settle(seconds=60)
     assert [house.condition(name, "Ready") for name in "ab"] == ["True Running"] * 2
-    assert {house.container_name(name) for name in "ab"} <= set(boxes(house))
+    assert {house.container_name(name) for name in "ab"} <= set(containers(house))
 
 
 def test_a_rollback_replaces_volumes_of_its_own_only(house: SnapshotHarness) -> None:

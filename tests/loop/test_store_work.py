@@ -17,6 +17,7 @@ from controller.policy.levels.levels import Policy
 from controller.store.sql_store import SqlStore
 from tests.contract.store_worlds import box, insert
 from tests.loop.harness import TINY, LoopHarness
+from tests.migrated import open_store
 from tests.statements import traced
 
 ALLOWED_STATEMENTS = 50
@@ -45,19 +46,17 @@ def test_a_cold_life_writes_in_few_transactions(tmp_path: Path, statements: list
 
     BEGIN and COMMIT are not among the statements.
     """
-    store = SqlStore(f"sqlite:///{tmp_path / 'store.db'}")
-    store.open()
-    harness = LoopHarness(store)
-    for name in ("first", "second"):
-        statements.clear()
-        harness.apply(name)
-        harness.settle(seconds=0)
-        harness.delete(name)
-        harness.settle(seconds=0)
-    own_texts = list(statements)
-    assert harness.names() == []
-    harness.close()
-    store.close()
+    with open_store(tmp_path) as store:
+        harness = LoopHarness(store)
+        for name in ("first", "second"):
+            statements.clear()
+            harness.apply(name)
+            harness.settle(seconds=0)
+            harness.delete(name)
+            harness.settle(seconds=0)
+        own_texts = list(statements)
+        assert harness.names() == []
+        harness.close()
     assert own_texts.count("BEGIN IMMEDIATE") == 7
     # A batch is traced row by row.
     verbs = [
@@ -74,27 +73,25 @@ def test_a_claim_is_ready_in_two_transactions(tmp_path: Path, statements: list[s
     def note(_connection: object, _cursor: object, statement: str, *_: object) -> None:
         by_sqlalchemy.append(statement)
 
-    store = SqlStore(f"sqlite:///{tmp_path / 'store.db'}")
-    store.open()
     pool = {"templateRef": {"name": "t"}, "warmReplicas": 2}
-    insert(store, replace(box("p", spec=pool, finalizers=(FINALIZER,)), kind="SandboxPool"))
-    harness = LoopHarness(store)
-    harness.apply_template("t", image=TINY, command=["sleep", "1000000"])
-    harness.settle(seconds=0)
-    event.listen(Engine, "before_cursor_execute", note)
-    try:
-        for name in ("first", "second"):
-            harness.settle(seconds=0)
-            statements.clear()
-            by_sqlalchemy.clear()
-            harness.refer(name, "t")
-            harness.reconcile_pass.run()
-            own_texts = list(statements)
-            assert harness.condition(name, "Ready").startswith("True")
-    finally:
-        event.remove(Engine, "before_cursor_execute", note)
-    harness.close()
-    store.close()
+    with open_store(tmp_path) as store:
+        insert(store, replace(box("p", spec=pool, finalizers=(FINALIZER,)), kind="SandboxPool"))
+        harness = LoopHarness(store)
+        harness.apply_template("t", image=TINY, command=["sleep", "1000000"])
+        harness.settle(seconds=0)
+        event.listen(Engine, "before_cursor_execute", note)
+        try:
+            for name in ("first", "second"):
+                harness.settle(seconds=0)
+                statements.clear()
+                by_sqlalchemy.clear()
+                harness.refer(name, "t")
+                harness.reconcile_pass.run()
+                own_texts = list(statements)
+                assert harness.condition(name, "Ready").startswith("True")
+        finally:
+            event.remove(Engine, "before_cursor_execute", note)
+        harness.close()
     assert own_texts.count("BEGIN IMMEDIATE") == 2
     assert len(own_texts) <= ALLOWED_OF_A_CLAIM, own_texts
     assert by_sqlalchemy == ["BEGIN IMMEDIATE"] * 2  # the driver alone runs the others
@@ -118,8 +115,11 @@ def calls_of(action: Callable[[], object]) -> int:
 
 def calls_among(stored: int, path: Path) -> dict[str, int]:
     """Count the calls of a claim and of the passes after an event and a creation, with so many stored sandboxes."""
-    store = SqlStore(f"sqlite:///{path / str(stored)}.db")
-    store.open()
+    with open_store(path, f"{stored}.db") as store:
+        return _calls_in(store, stored)
+
+
+def _calls_in(store: SqlStore, stored: int) -> dict[str, int]:
     suspended = {"template": {"image": TINY}, "runState": "Suspended"}
     insert(store, *(box(f"box-{number:04}", spec=suspended) for number in range(stored)))
     pool = {"templateRef": {"name": "t"}, "warmReplicas": 1}
@@ -141,7 +141,6 @@ def calls_among(stored: int, path: Path) -> dict[str, int]:
         harness.apply(f"new-{number}")
         document["creation"].append(calls_of(harness.run_pass))
     harness.close()
-    store.close()
     return {name: min(counts) for name, counts in document.items()}
 
 
@@ -152,23 +151,22 @@ def test_one_change_costs_the_same_among_many(tmp_path: Path) -> None:
 
 def test_sandboxes_in_one_state_share_its_conditions(tmp_path: Path) -> None:
     """Thousands are held in memory: what is equal is held once. The store and the answers have each whole."""
-    store = SqlStore(f"sqlite:///{tmp_path / 'store.db'}")
-    store.open()
     suspended = {"template": {"image": TINY}, "runState": "Suspended"}
-    insert(store, *(box(f"box-{number}", spec=suspended) for number in range(3)))
-    harness = LoopHarness(store)
-    harness.settle(seconds=0)
-    assert harness.reconcile_pass.last is not None
-    objects = [sandbox.obj for sandbox in harness.reconcile_pass.last.sandboxes.values()]
-    assert len(objects) == 3
-    for stored in objects:
-        assert stored.status == store_status(store, stored.name) != {}
-    ready = [
-        next(condition for condition in entry.status["conditions"] if condition["type"] == "Ready") for entry in objects
-    ]
-    assert len({id(entry) for entry in ready}) == 1
-    harness.close()
-    store.close()
+    with open_store(tmp_path) as store:
+        insert(store, *(box(f"web-{number}", spec=suspended) for number in range(3)))
+        harness = LoopHarness(store)
+        harness.settle(seconds=0)
+        assert harness.reconcile_pass.last is not None
+        objects = [sandbox.obj for sandbox in harness.reconcile_pass.last.sandboxes.values()]
+        assert len(objects) == 3
+        for stored in objects:
+            assert stored.status == store_status(store, stored.name) != {}
+        ready = [
+            next(condition for condition in stored.status["conditions"] if condition["type"] == "Ready")
+            for stored in objects
+        ]
+        assert len({id(condition) for condition in ready}) == 1
+        harness.close()
 
 
 def store_status(store: SqlStore, name: str) -> Mapping[str, Any]:

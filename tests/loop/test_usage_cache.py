@@ -13,6 +13,7 @@ from controller.loop.tasks.usage_cache import UsageCache
 from controller.store.sql_store import SqlStore
 from tests.loop.harness import LoopHarness
 from tests.metrics.made_up import MIB, USAGE
+from tests.migrated import open_store
 
 HOST = ObjectRef("Host", "", "host", "uid-of-host")
 
@@ -82,12 +83,10 @@ class Watched(LoopHarness):
 
 @pytest.fixture
 def harness(tmp_path: Path) -> Iterator[Watched]:
-    store = SqlStore(f"sqlite:///{tmp_path / 'paddock.db'}")
-    store.open()
-    watched = Watched(store)
-    yield watched
-    watched.close()
-    store.close()
+    with open_store(tmp_path) as store:
+        watched = Watched(store)
+        yield watched
+        watched.close()
 
 
 def test_full_memory_folders_are_reported_each(harness: Watched) -> None:

@@ -15,6 +15,7 @@ from controller.policy.levels.levels import Policy
 from controller.ports.fleet import ManyHosts
 from controller.service.objects.quota import Fitting, has_room
 from controller.store.sql_store import SqlStore
+from tests.migrated import open_store
 
 HERE = ManyHosts("a")
 FACTS = HostFacts(cpus=1, memory_bytes=1 << 30)
@@ -22,15 +23,13 @@ FACTS = HostFacts(cpus=1, memory_bytes=1 << 30)
 
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[SqlStore]:
-    created = SqlStore(f"sqlite:///{tmp_path / 'paddock.db'}")
-    created.open()
     capacity = {"cpu": "2", "memory": "256Mi", "gpus": 1}
-    with created.transaction() as transaction:
-        transaction.put(StoredObject("Host", "", "small", "uid-small", {}, status={"capacity": capacity}))
-        for name, memory in (("a", "768Mi"), ("b", "128Mi")):
-            transaction.put(StoredObject("HostQuota", "", name, f"uid-{name}", {"hard": {"memory": memory}}))
-    yield created
-    created.close()
+    with open_store(tmp_path) as created:
+        with created.transaction() as transaction:
+            transaction.put(StoredObject("Host", "", "small", "uid-small", {}, status={"capacity": capacity}))
+            for name, memory in (("a", "768Mi"), ("b", "128Mi")):
+                transaction.put(StoredObject("HostQuota", "", name, f"uid-{name}", {"hard": {"memory": memory}}))
+        yield created
 
 
 def sandbox(**spec: Any) -> StoredObject:

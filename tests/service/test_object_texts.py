@@ -19,14 +19,13 @@ from controller.service.objects.texts import ObjectTexts, WholeList
 from controller.store.sql_store import SqlStore
 from tests.conftest import HandClock
 from tests.contract.store_worlds import box
+from tests.migrated import open_store
 
 
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[SqlStore]:
-    created = SqlStore(f"sqlite:///{tmp_path / 'paddock.db'}")
-    created.open()
-    yield created
-    created.close()
+    with open_store(tmp_path) as created:
+        yield created
 
 
 def sandbox() -> Kind:

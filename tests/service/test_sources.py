@@ -25,19 +25,17 @@ from controller.service import errors
 from controller.service.listing import serialize
 from controller.service.sources.host import HostSource
 from controller.service.sources.securityprofile import ProfileSource
-from controller.store.sql_store import SqlStore
 from tests.loop.harness import LoopHarness
 from tests.loop.test_pools import filled
+from tests.migrated import open_store
 
 
 @pytest.fixture
 def harness(tmp_path: Path, quiet: None) -> Iterator[LoopHarness]:
-    store = SqlStore(f"sqlite:///{tmp_path / 'paddock.db'}")
-    store.open()
-    harness = LoopHarness(store)
-    yield harness
-    harness.close()
-    store.close()
+    with open_store(tmp_path) as store:
+        harness = LoopHarness(store)
+        yield harness
+        harness.close()
 
 
 def kind_of(name: str) -> Kind:

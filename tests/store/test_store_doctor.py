@@ -7,17 +7,14 @@ from pathlib import Path
 import pytest
 
 from controller.store.doctor import inspect_store
-from controller.store.sql_store import SqlStore
 from tests.contract.store_worlds import box, insert
+from tests.migrated import open_store
 
 
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
-    file = tmp_path / "paddock.db"
-    store = SqlStore(f"sqlite:///{file}")
-    store.open()
-    store.close()
-    return file
+    with open_store(tmp_path):
+        return tmp_path / "paddock.db"
 
 
 def test_a_store_in_order_is_left_as_it_is(file: Path) -> None:
@@ -31,12 +28,10 @@ def test_a_store_in_order_is_left_as_it_is(file: Path) -> None:
 
 
 def test_sandboxes_that_discard_are_named(tmp_path: Path) -> None:
-    store = SqlStore(f"sqlite:///{tmp_path / 'paddock.db'}")
-    store.open()
     keeps, discards = ({"lifecycle": {"onSuspend": entry}} for entry in ("KeepFiles", "Discard"))
     server = replace(box("s", spec=discards), uid="s", labels={"paddock/model-server": "m"})
-    insert(store, replace(box("a", spec=keeps), uid="a"), replace(box("b", spec=discards), uid="b"), server)
-    store.close()
+    with open_store(tmp_path) as store:
+        insert(store, replace(box("a", spec=keeps), uid="a"), replace(box("b", spec=discards), uid="b"), server)
     assert inspect_store(f"sqlite:///{tmp_path / 'paddock.db'}").discarding == ("default/b",)
 
 
