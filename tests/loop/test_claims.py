@@ -110,7 +110,7 @@ def test_a_claim_moves_nothing_of_what_others_are_decided_on(harness: LoopHarnes
 def test_what_a_claim_wants_is_reserved_with_it(harness: LoopHarness) -> None:
     filled(harness, 1)
     harness.refer("a", "t", resources={"limits": {"memory": "768Mi"}})
-    assert reserved(harness, "a") == 768 << 20, "before any turn"
+    assert reserved(harness, "a") == 768 << 20, "before any pass"
     assert events(harness, "a")["Claimed"].endswith("a warm sandbox of pool warm")
 
 
@@ -237,8 +237,8 @@ STEPS = st.one_of(
     st.tuples(st.just("claim"), st.sampled_from("abcd"), st.sampled_from(["512Mi", "1536Mi"])),
     st.tuples(st.just("delete"), st.sampled_from("abcd")),
     st.tuples(st.just("scale"), st.integers(0, 3)),
-    st.tuples(st.just("turn")),
-    st.tuples(st.just("turn")),
+    st.tuples(st.just("pass")),
+    st.tuples(st.just("pass")),
     st.tuples(st.just("settle")),
     st.tuples(st.just("crash"), st.integers(1, 6), st.booleans()),
 )
@@ -295,7 +295,7 @@ def _do(harness: LoopHarness, what: str, *how: Any) -> None:
         harness.delete(how[0])
     elif what == "scale":
         apply_pool(harness, warmReplicas=how[0], shutdownGracePeriodSeconds=0)
-    elif what == "turn":
+    elif what == "pass":
         harness.run_pass()
     elif what == "settle":
         harness.settle()

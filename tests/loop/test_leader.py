@@ -99,12 +99,12 @@ def test_without_the_lease_nothing_is_written_or_begun(harness: LoopHarness) -> 
     harness.apply("web")
     revision, may_act = harness.store.revision(), [False]
     workers = Workers(harness.engine, NullMeter(), threads=1, wake=lambda: None)
-    turn = harness.pass_with(workers, may_act=lambda: may_act[0])
+    reconcile_pass = harness.pass_with(workers, may_act=lambda: may_act[0])
     with pytest.raises(StoreError, match="expired"):
-        turn.run()
+        reconcile_pass.run()
     assert (harness.store.revision(), harness.engine.calls) == (revision, [])
     may_act[0] = True
-    assert turn.run().groups
+    assert reconcile_pass.run().groups
     workers.stop()
 
 
@@ -118,8 +118,8 @@ def test_a_group_ends_when_the_lease_expires(harness: LoopHarness) -> None:
 
     harness.engine.before_act = freeze
     workers = Workers(harness.engine, NullMeter(), threads=1, wake=lambda: None, may_act=lambda: may_act[0])
-    turn = harness.pass_with(workers)
-    turn.run()
+    reconcile_pass = harness.pass_with(workers)
+    reconcile_pass.run()
     wait_for("the group came back", lambda: workers.view()[1])
     workers.stop()
     assert [type(action) for action in harness.engine.calls] == [CreateContainer]

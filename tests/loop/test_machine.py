@@ -111,7 +111,7 @@ class Life(RuleBasedStateMachine):
         self.down = False
 
     @rule(passes=st.integers(1, 3))
-    def some_turns(self, passes: int) -> None:
+    def some_passes(self, passes: int) -> None:
         for _ in range(passes):
             self.harness.run_pass()
 

@@ -15,17 +15,17 @@ class Gauge:
     """A machine with so many per cent of its memory left."""
 
     def __init__(self, harness: LoopHarness) -> None:
-        self._house, self.left = harness, 50
+        self._harness, self.left = harness, 50
         harness.reconcile_pass._pressure = PressureWatch(self, harness.clock)
 
     def read(self, root_dir: str) -> HostUse:
-        return HostUse(self._house.clock.now(), memory=Supply(self.left << 20, 100 << 20))
+        return HostUse(self._harness.clock.now(), memory=Supply(self.left << 20, 100 << 20))
 
     def set(self, left: int) -> None:
         """From now on; told and carried out."""
         self.left = left
-        self._house.clock.advance(10)
-        self._house.settle(seconds=30)
+        self._harness.clock.advance(10)
+        self._harness.settle(seconds=30)
 
 
 def events(harness: LoopHarness, kind: str, name: str) -> list[str]:

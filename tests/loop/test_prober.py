@@ -1,4 +1,4 @@
-"""Probes in turns over a real store and the fake engine; and the prober's threads, which know when to do nothing."""
+"""Probes over a real store and the fake engine; and the prober's threads, which know when to do nothing."""
 
 import threading
 from collections.abc import Iterator

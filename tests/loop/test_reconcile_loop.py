@@ -1,4 +1,4 @@
-"""The thread that turns: it starts and stops cleanly, survives a lost store and a bug, and does what falls due."""
+"""The thread of the passes: it starts and stops cleanly, survives a lost store and a bug, and does what falls due."""
 
 import socket
 import threading
@@ -46,7 +46,7 @@ class Troubled:
     """A pass that fails as it is told, and otherwise does what the real one does."""
 
     def __init__(self, reconcile_pass: ReconcilePass) -> None:
-        self._turn = reconcile_pass
+        self._reconcile_pass = reconcile_pass
         self.broken: Exception | None = None
         self.passes = 0
 
@@ -54,11 +54,11 @@ class Troubled:
         self.passes += 1
         if self.broken is not None:
             raise self.broken
-        return self._turn.run()
+        return self._reconcile_pass.run()
 
     @property
     def last(self) -> Snapshot | None:
-        return self._turn.last
+        return self._reconcile_pass.last
 
 
 @dataclass
@@ -114,7 +114,7 @@ def body(world: World) -> Iterator[Body]:
 def test_it_runs_at_the_start_and_ends_with_its_thread(body: Body) -> None:
     assert body.reconcile_loop.failure
     body.reconcile_loop.start()
-    wait_for("the first turn", lambda: not body.reconcile_loop.failure)
+    wait_for("the first pass", lambda: not body.reconcile_loop.failure)
     assert body.jobs.running
     body.reconcile_loop.stop()
     assert not body.jobs.running
@@ -154,7 +154,7 @@ def test_a_lost_store_is_told_and_tried_again(body: Body) -> None:
 
 def test_a_bug_does_not_stop_the_heart(body: Body) -> None:
     body.reconcile_loop.start()
-    wait_for("the first turn", lambda: not body.reconcile_loop.failure)
+    wait_for("the first pass", lambda: not body.reconcile_loop.failure)
     body.reconcile_pass.broken = ZeroDivisionError("oops")
     body.waker.wake()
     wait_for("it says so", lambda: "ZeroDivisionError: oops" in body.reconcile_loop.failure)
@@ -164,7 +164,7 @@ def test_a_bug_does_not_stop_the_heart(body: Body) -> None:
 
 def test_what_falls_due_is_done(body: Body) -> None:
     body.reconcile_loop.start()
-    wait_for("the first turn", lambda: not body.reconcile_loop.failure)
+    wait_for("the first pass", lambda: not body.reconcile_loop.failure)
     looks = len(body.engine.looks)
     body.jobs.marks["resync"]()
     wait_for("a look", lambda: len(body.engine.looks) > looks)
@@ -175,7 +175,7 @@ def test_what_falls_due_is_done(body: Body) -> None:
 
 def test_a_host_without_another_thread_does_not_stop_the_heart(body: Body, monkeypatch: pytest.MonkeyPatch) -> None:
     body.reconcile_loop.start()
-    wait_for("the first turn", lambda: not body.reconcile_loop.failure)
+    wait_for("the first pass", lambda: not body.reconcile_loop.failure)
     event = threading.Event()
 
     def no_thread(_: Callable[[], object]) -> None:

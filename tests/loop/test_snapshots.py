@@ -67,293 +67,293 @@ class SnapshotHarness(LoopHarness):
 
 
 @pytest.fixture
-def house(world: World) -> Iterator[SnapshotHarness]:
+def harness(world: World) -> Iterator[SnapshotHarness]:
     made = SnapshotHarness(world)
     yield made
     made.keeper.stop()
     made.close()
 
 
-def test_a_snapshot_is_taken_once(house: SnapshotHarness) -> None:
-    house.apply("a", template={"workspace": {}})
-    house.settle()
-    house.snapshot("first")
-    house.keep()
-    assert house.captured("first") == "True Captured"
-    (request,) = house.snapshots.requests
+def test_a_snapshot_is_taken_once(harness: SnapshotHarness) -> None:
+    harness.apply("a", template={"workspace": {}})
+    harness.settle()
+    harness.snapshot("first")
+    harness.keep()
+    assert harness.captured("first") == "True Captured"
+    (request,) = harness.snapshots.requests
     assert [mount.path for mount in request.bind.mounts if mount.kind == "memory"] == ["/workspace"]
-    found = house.stored("first")
+    found = harness.stored("first")
     assert found is not None
     assert found.status["sizeBytes"] == {"root": 0, "tmpfs": 1024, "volumes": 0}
-    house.keep()
-    assert len(house.snapshots.requests) == 1
+    harness.keep()
+    assert len(harness.snapshots.requests) == 1
 
 
-def test_the_message_names_contexts_that_are_not_in_it(house: SnapshotHarness) -> None:
-    house.apply("a")
-    house.settle()
-    sandbox = house.store.get("Sandbox", "default", "a")
+def test_the_message_names_contexts_that_are_not_in_it(harness: SnapshotHarness) -> None:
+    harness.apply("a")
+    harness.settle()
+    sandbox = harness.store.get("Sandbox", "default", "a")
     assert sandbox is not None
-    (container,) = house.engine.observe().containers[sandbox.uid]
-    house.activity.contexts(sandbox.uid, (container.id, container.started_at), (("python", "python"),))
-    house.settle()
-    house.snapshot("first")
-    house.keep()
-    snapshot = house.stored("first")
+    (container,) = harness.engine.observe().containers[sandbox.uid]
+    harness.activity.contexts(sandbox.uid, (container.id, container.started_at), (("python", "python"),))
+    harness.settle()
+    harness.snapshot("first")
+    harness.keep()
+    snapshot = harness.stored("first")
     assert snapshot is not None
     message = stored_condition(snapshot, "Captured")["message"]
     assert message.endswith("variables of its code contexts (python) are not in it, their files are")
 
 
-def test_a_missing_sandbox_is_waited_for(house: SnapshotHarness) -> None:
-    house.snapshot("first")
-    house.keep()
-    assert house.captured("first") == "False SandboxMissing"
-    house.apply("a")
-    house.keep()
-    assert house.captured("first") == "True Captured"
+def test_a_missing_sandbox_is_waited_for(harness: SnapshotHarness) -> None:
+    harness.snapshot("first")
+    harness.keep()
+    assert harness.captured("first") == "False SandboxMissing"
+    harness.apply("a")
+    harness.keep()
+    assert harness.captured("first") == "True Captured"
 
 
-def test_a_starting_sandbox_is_waited_for(house: SnapshotHarness) -> None:
-    house.engine.fail_next(CreateContainer, Transient("EngineFailed", "busy"))
-    house.apply("a")
-    house.snapshot("first")
-    house.run_pass()
-    house.run_pass()
-    house.keeper.step()
-    assert house.captured("first") == "Unknown SandboxStarting"
-    house.keep()
-    assert house.captured("first") == "True Captured"
+def test_a_starting_sandbox_is_waited_for(harness: SnapshotHarness) -> None:
+    harness.engine.fail_next(CreateContainer, Transient("EngineFailed", "busy"))
+    harness.apply("a")
+    harness.snapshot("first")
+    harness.run_pass()
+    harness.run_pass()
+    harness.keeper.step()
+    assert harness.captured("first") == "Unknown SandboxStarting"
+    harness.keep()
+    assert harness.captured("first") == "True Captured"
 
 
-def test_a_failing_sandbox_is_captured_as_it_ended(house: SnapshotHarness) -> None:
-    house.apply("a")
-    house.settle(seconds=0)
+def test_a_failing_sandbox_is_captured_as_it_ended(harness: SnapshotHarness) -> None:
+    harness.apply("a")
+    harness.settle(seconds=0)
     for _ in range(3):
-        house.engine.exit(house.container_name("a"), 1)
-        house.settle(seconds=0)
-        house.clock.advance(1)
-    house.snapshot("first")
-    house.run_pass()
-    house.keeper.step()
-    house.keeper.wait()
-    (request,) = house.snapshots.requests
+        harness.engine.exit(harness.container_name("a"), 1)
+        harness.settle(seconds=0)
+        harness.clock.advance(1)
+    harness.snapshot("first")
+    harness.run_pass()
+    harness.keeper.step()
+    harness.keeper.wait()
+    (request,) = harness.snapshots.requests
     assert request.container.state is State.EXITED
 
 
-def test_no_answer_of_the_engine_is_no_missing_sandbox(house: SnapshotHarness) -> None:
-    house.apply("a")
-    house.settle()
-    house.engine.go_down()
-    house.snapshot("first")
-    house.run_pass()
-    house.keeper.step()
-    assert house.captured("first") == "Unknown EngineUnreachable"
-    house.engine.come_up()
-    house.keep()
-    assert house.captured("first") == "True Captured"
+def test_no_answer_of_the_engine_is_no_missing_sandbox(harness: SnapshotHarness) -> None:
+    harness.apply("a")
+    harness.settle()
+    harness.engine.go_down()
+    harness.snapshot("first")
+    harness.run_pass()
+    harness.keeper.step()
+    assert harness.captured("first") == "Unknown EngineUnreachable"
+    harness.engine.come_up()
+    harness.keep()
+    assert harness.captured("first") == "True Captured"
 
 
-def test_a_sandbox_deleted_during_its_capture_leaves_nothing(house: SnapshotHarness) -> None:
-    house.apply("a")
-    house.settle()
-    house.snapshots.failures = [SnapshotError("NotCapturable", "its container is gone", retry=True)]
-    house.snapshot("first")
-    house.run_pass()
-    house.keeper.step()
-    house.keeper.wait()
-    house.delete("a")
-    house.clock.advance(10)
-    house.keep()
-    assert house.captured("first") == "False SandboxMissing"
-    assert not house.snapshots.stored
-    house.delete("first", "sandboxsnapshot")
-    house.keep()
-    assert house.stored("first") is None
+def test_a_sandbox_deleted_during_its_capture_leaves_nothing(harness: SnapshotHarness) -> None:
+    harness.apply("a")
+    harness.settle()
+    harness.snapshots.failures = [SnapshotError("NotCapturable", "its container is gone", retry=True)]
+    harness.snapshot("first")
+    harness.run_pass()
+    harness.keeper.step()
+    harness.keeper.wait()
+    harness.delete("a")
+    harness.clock.advance(10)
+    harness.keep()
+    assert harness.captured("first") == "False SandboxMissing"
+    assert not harness.snapshots.stored
+    harness.delete("first", "sandboxsnapshot")
+    harness.keep()
+    assert harness.stored("first") is None
 
 
-def test_a_failed_capture_is_retried_only_if_that_may_help(house: SnapshotHarness) -> None:
-    house.apply("a")
-    house.settle()
-    house.snapshots.failures = [SnapshotError("EngineFailed", "busy", retry=True), SnapshotError("TooLarge", "large")]
-    house.snapshot("first")
-    house.keep()
-    assert house.captured("first") == "Unknown EngineFailed"
-    house.clock.advance(10)
-    house.keep()
-    assert house.captured("first") == "False TooLarge"
-    house.clock.advance(1000)
-    house.keep()
-    assert len(house.snapshots.requests) == 2
+def test_a_failed_capture_is_retried_only_if_that_may_help(harness: SnapshotHarness) -> None:
+    harness.apply("a")
+    harness.settle()
+    harness.snapshots.failures = [SnapshotError("EngineFailed", "busy", retry=True), SnapshotError("TooLarge", "large")]
+    harness.snapshot("first")
+    harness.keep()
+    assert harness.captured("first") == "Unknown EngineFailed"
+    harness.clock.advance(10)
+    harness.keep()
+    assert harness.captured("first") == "False TooLarge"
+    harness.clock.advance(1000)
+    harness.keep()
+    assert len(harness.snapshots.requests) == 2
 
 
-def test_files_go_with_the_object_and_never_before_its_users(house: SnapshotHarness) -> None:
-    house.apply("a")
-    house.settle()
-    house.snapshot("first", ttlSeconds=60)
-    house.keep()
-    house.apply("b", restoreFrom={"snapshotRef": {"name": "first"}})
+def test_files_go_with_the_object_and_never_before_its_users(harness: SnapshotHarness) -> None:
+    harness.apply("a")
+    harness.settle()
+    harness.snapshot("first", ttlSeconds=60)
+    harness.keep()
+    harness.apply("b", restoreFrom={"snapshotRef": {"name": "first"}})
     with pytest.raises(errors.Conflict, match="is used by sandbox b"):
-        house.delete("first", "sandboxsnapshot")
-    house.clock.advance(100)
-    house.keep()
-    assert house.stored("first") is not None
-    house.delete("b")
-    house.keep()
-    house.clock.advance(100)
-    house.keep()
-    assert house.stored("first") is None
-    assert not house.snapshots.stored
+        harness.delete("first", "sandboxsnapshot")
+    harness.clock.advance(100)
+    harness.keep()
+    assert harness.stored("first") is not None
+    harness.delete("b")
+    harness.keep()
+    harness.clock.advance(100)
+    harness.keep()
+    assert harness.stored("first") is None
+    assert not harness.snapshots.stored
 
 
-def test_one_that_goes_with_its_sandbox_goes(house: SnapshotHarness) -> None:
-    house.apply("a")
-    house.settle()
-    house.snapshot("first", reclaimPolicy="Delete")
-    house.snapshot("second")
-    house.keep()
-    house.delete("a")
-    house.keep(4)
-    assert house.stored("first") is None
-    assert house.stored("second") is not None
+def test_one_that_goes_with_its_sandbox_goes(harness: SnapshotHarness) -> None:
+    harness.apply("a")
+    harness.settle()
+    harness.snapshot("first", reclaimPolicy="Delete")
+    harness.snapshot("second")
+    harness.keep()
+    harness.delete("a")
+    harness.keep(4)
+    assert harness.stored("first") is None
+    assert harness.stored("second") is not None
 
 
-def test_sweeps_spare_sandboxes_that_no_pass_has_seen(house: SnapshotHarness) -> None:
-    house.apply("a")
-    house.settle()
-    house.apply("b")
-    house.keeper.step()
-    uids = {obj.uid for obj in house.store.list("Sandbox")[0]}
-    assert house.snapshots.swept == [frozenset(uids)]
+def test_sweeps_spare_sandboxes_that_no_pass_has_seen(harness: SnapshotHarness) -> None:
+    harness.apply("a")
+    harness.settle()
+    harness.apply("b")
+    harness.keeper.step()
+    uids = {obj.uid for obj in harness.store.list("Sandbox")[0]}
+    assert harness.snapshots.swept == [frozenset(uids)]
     assert len(uids) == 2
 
 
-def test_captures_are_counted(house: SnapshotHarness) -> None:
-    house.apply("a")
-    house.settle()
-    house.snapshots.failures = [SnapshotError("TooLarge", "large")]
-    house.snapshot("large")
-    house.keep()
-    house.snapshot("first")
-    house.keep()
+def test_captures_are_counted(harness: SnapshotHarness) -> None:
+    harness.apply("a")
+    harness.settle()
+    harness.snapshots.failures = [SnapshotError("TooLarge", "large")]
+    harness.snapshot("large")
+    harness.keep()
+    harness.snapshot("first")
+    harness.keep()
     counts = {
-        name: house.registry.get_sample_value(name)
+        name: harness.registry.get_sample_value(name)
         for name in ("paddock_snapshots", "paddock_snapshot_capture_seconds_count")
     }
     assert counts == {"paddock_snapshots": 1, "paddock_snapshot_capture_seconds_count": 1}
-    assert house.registry.get_sample_value("paddock_snapshot_storage_bytes") == 1024
-    failures = house.registry.get_sample_value("paddock_snapshot_capture_failures_total", {"reason": "TooLarge"})
+    assert harness.registry.get_sample_value("paddock_snapshot_storage_bytes") == 1024
+    failures = harness.registry.get_sample_value("paddock_snapshot_capture_failures_total", {"reason": "TooLarge"})
     assert failures == 1
 
 
-def test_periodic_snapshots_keep_the_last_ones(house: SnapshotHarness) -> None:
-    house.apply("a", lifecycle={"snapshots": {"everySeconds": 60, "keepLast": 2}})
-    house.settle()
+def test_periodic_snapshots_keep_the_last_ones(harness: SnapshotHarness) -> None:
+    harness.apply("a", lifecycle={"snapshots": {"everySeconds": 60, "keepLast": 2}})
+    harness.settle()
     for _ in range(5):
-        house.clock.advance(61)
-        house.keep(5)
-    found, _ = house.store.list("SandboxSnapshot")
+        harness.clock.advance(61)
+        harness.keep(5)
+    found, _ = harness.store.list("SandboxSnapshot")
     assert len(found) == 2
-    assert len(house.snapshots.requests) == 5
+    assert len(harness.snapshots.requests) == 5
 
 
-def test_failed_periodic_snapshots_push_out_no_good_ones(house: SnapshotHarness) -> None:
-    house.apply("a", lifecycle={"snapshots": {"everySeconds": 60, "keepLast": 2}})
-    house.settle()
+def test_failed_periodic_snapshots_push_out_no_good_ones(harness: SnapshotHarness) -> None:
+    harness.apply("a", lifecycle={"snapshots": {"everySeconds": 60, "keepLast": 2}})
+    harness.settle()
     for number in range(6):
         if number >= 2:
-            house.snapshots.failures = [SnapshotError("TooLarge", "large")]
-        house.clock.advance(61)
-        house.keep(5)
-    found, _ = house.store.list("SandboxSnapshot")
+            harness.snapshots.failures = [SnapshotError("TooLarge", "large")]
+        harness.clock.advance(61)
+        harness.keep(5)
+    found, _ = harness.store.list("SandboxSnapshot")
     states = sorted(str(stored_condition(obj, "Captured").get("status")) for obj in found)
     assert states == ["False", "True", "True"]
-    assert len(house.snapshots.stored) == 2
+    assert len(harness.snapshots.stored) == 2
 
 
-def test_periodic_snapshots_stay_within_the_count_quota(house: SnapshotHarness) -> None:
+def test_periodic_snapshots_stay_within_the_count_quota(harness: SnapshotHarness) -> None:
     quota = {"kind": "Quota", "metadata": {"name": "q"}, "spec": {"hard": {"snapshots": 3}}}
-    house.services.apply.apply([Source("test", json.dumps({"apiVersion": "paddock/v1alpha1", **quota}))])
-    house.apply("a", lifecycle={"snapshots": {"everySeconds": 60, "keepLast": 2}})
-    house.apply("b", lifecycle={"snapshots": {"everySeconds": 60, "keepLast": 1}})
-    house.settle()
+    harness.services.apply.apply([Source("test", json.dumps({"apiVersion": "paddock/v1alpha1", **quota}))])
+    harness.apply("a", lifecycle={"snapshots": {"everySeconds": 60, "keepLast": 2}})
+    harness.apply("b", lifecycle={"snapshots": {"everySeconds": 60, "keepLast": 1}})
+    harness.settle()
     for _ in range(5):
-        house.clock.advance(61)
+        harness.clock.advance(61)
         for _ in range(6):
-            house.keep(1)
-            assert len(house.store.list("SandboxSnapshot")[0]) <= 3
-    sources = [obj.spec["sandboxRef"]["name"] for obj in house.store.list("SandboxSnapshot")[0]]
+            harness.keep(1)
+            assert len(harness.store.list("SandboxSnapshot")[0]) <= 3
+    sources = [obj.spec["sandboxRef"]["name"] for obj in harness.store.list("SandboxSnapshot")[0]]
     assert sorted(sources) == ["a", "a", "b"]
-    captures = [request.source_name for request in house.snapshots.requests]
+    captures = [request.source_name for request in harness.snapshots.requests]
     assert captures.count("a") == 5, "its oldest one gave way"
-    events = [event for event in house.store.events(namespace="default") if event.reason == "QuotaExceeded"]
+    events = [event for event in harness.store.events(namespace="default") if event.reason == "QuotaExceeded"]
     assert {event.ref.name for event in events} == {"b"}, "its only one stays"
 
 
-def test_an_import_that_was_cut_off_ends_with_a_reason(house: SnapshotHarness) -> None:
+def test_an_import_that_was_cut_off_ends_with_a_reason(harness: SnapshotHarness) -> None:
     for name in ("moved", "slow"):
         document = {"kind": "SandboxSnapshot", "metadata": {"name": name}, "spec": {"imported": True}}
-        house.services.apply.apply([Source("test", json.dumps({"apiVersion": "paddock/v1alpha1", **document}))])
-    slow = house.stored("slow")
+        harness.services.apply.apply([Source("test", json.dumps({"apiVersion": "paddock/v1alpha1", **document}))])
+    slow = harness.stored("slow")
     assert slow is not None
-    house.snapshots.under_way.add(slow.uid)
-    house.keep()
-    assert (house.captured("moved"), house.captured("slow")) == ("Unknown Importing", "Unknown Importing")
-    house.clock.advance(61)
-    house.keep()
-    assert (house.captured("moved"), house.captured("slow")) == ("False ImportCutOff", "Unknown Importing")
-    house.snapshots.take_in(slow.uid, "default", "slow", iter([b"good"]), 1, may_load_image=False)
-    house.keep()
-    assert house.captured("slow") == "True Captured"
+    harness.snapshots.under_way.add(slow.uid)
+    harness.keep()
+    assert (harness.captured("moved"), harness.captured("slow")) == ("Unknown Importing", "Unknown Importing")
+    harness.clock.advance(61)
+    harness.keep()
+    assert (harness.captured("moved"), harness.captured("slow")) == ("False ImportCutOff", "Unknown Importing")
+    harness.snapshots.take_in(slow.uid, "default", "slow", iter([b"good"]), 1, may_load_image=False)
+    harness.keep()
+    assert harness.captured("slow") == "True Captured"
 
 
-def test_an_import_newer_than_the_last_pass_stays(house: SnapshotHarness) -> None:
-    house.apply("a")
-    house.settle()
-    house.snapshot("first")
-    house.keep()
+def test_an_import_newer_than_the_last_pass_stays(harness: SnapshotHarness) -> None:
+    harness.apply("a")
+    harness.settle()
+    harness.snapshot("first")
+    harness.keep()
     document = {
         "apiVersion": "paddock/v1alpha1",
         "kind": "SandboxSnapshot",
         "metadata": {"name": "moved"},
         "spec": {"imported": True},
     }
-    house.services.apply.apply([Source("test", json.dumps(document))])
-    moved = house.stored("moved")
+    harness.services.apply.apply([Source("test", json.dumps(document))])
+    moved = harness.stored("moved")
     assert moved is not None
-    house.snapshots.take_in(moved.uid, "default", "moved", iter([b"good"]), 1, may_load_image=False)
-    house.snapshots.take_in("nobodys", "default", "stray", iter([b"good"]), 1, may_load_image=False)
-    house.keeper.step()
-    assert moved.uid in house.snapshots.stored
-    assert "nobodys" not in house.snapshots.stored
+    harness.snapshots.take_in(moved.uid, "default", "moved", iter([b"good"]), 1, may_load_image=False)
+    harness.snapshots.take_in("nobodys", "default", "stray", iter([b"good"]), 1, may_load_image=False)
+    harness.keeper.step()
+    assert moved.uid in harness.snapshots.stored
+    assert "nobodys" not in harness.snapshots.stored
 
 
-def test_one_newer_user_than_the_last_pass_keeps_it(house: SnapshotHarness) -> None:
-    house.apply("a")
-    house.settle()
-    house.snapshot("first", ttlSeconds=60)
-    house.keep()
-    house.clock.advance(100)
-    house.apply("b", restoreFrom={"snapshotRef": {"name": "first"}})
-    house.keeper.step()
-    found = house.stored("first")
+def test_one_newer_user_than_the_last_pass_keeps_it(harness: SnapshotHarness) -> None:
+    harness.apply("a")
+    harness.settle()
+    harness.snapshot("first", ttlSeconds=60)
+    harness.keep()
+    harness.clock.advance(100)
+    harness.apply("b", restoreFrom={"snapshotRef": {"name": "first"}})
+    harness.keeper.step()
+    found = harness.stored("first")
     assert found is not None
     assert found.deleted_at is None
 
 
-def test_a_sandbox_begins_from_its_snapshot_before_its_start(house: SnapshotHarness) -> None:
-    house.apply("a", template={"workspace": {}}, restoreFrom={"snapshotRef": {"name": "first"}, "at": "now"})
-    house.settle()
-    names = [type(action).__name__ for action in house.engine.calls]
+def test_a_sandbox_begins_from_its_snapshot_before_its_start(harness: SnapshotHarness) -> None:
+    harness.apply("a", template={"workspace": {}}, restoreFrom={"snapshotRef": {"name": "first"}, "at": "now"})
+    harness.settle()
+    names = [type(action).__name__ for action in harness.engine.calls]
     assert names.index("RestoreRoot") == names.index("CreateContainer") + 1
     assert names.index("StartContainer") > names.index("RestoreRoot")
-    (restored,) = (action for action in house.engine.calls if isinstance(action, RestoreRoot))
+    (restored,) = (action for action in harness.engine.calls if isinstance(action, RestoreRoot))
     assert (restored.key, restored.level) == ("first@now", "full-isolation")
-    (bound, *_) = (action for action in house.engine.calls if isinstance(action, BindMounts))
+    (bound, *_) = (action for action in harness.engine.calls if isinstance(action, BindMounts))
     assert bound.restore_from == "first@now"
 
 
-def prepare(house: SnapshotHarness, replicas: int = 1) -> None:
+def prepare(harness: SnapshotHarness, replicas: int = 1) -> None:
     """Fill a pool whose members begin from a snapshot."""
     template = {
         "image": TINY,
@@ -361,76 +361,76 @@ def prepare(house: SnapshotHarness, replicas: int = 1) -> None:
         "workspace": {},
         "restoreFrom": {"snapshotRef": {"name": "s"}},
     }
-    house.apply_template("prepared", **template)
+    harness.apply_template("prepared", **template)
     pool = {"kind": "SandboxPool", "metadata": {"name": "p"}, "spec": {"warmReplicas": replicas}}
     pool["spec"]["templateRef"] = {"name": "prepared"}  # type: ignore[index]
-    house.services.apply.apply([Source("test", json.dumps({"apiVersion": "paddock/v1alpha1", **pool}))])
-    house.settle(seconds=60)
+    harness.services.apply.apply([Source("test", json.dumps({"apiVersion": "paddock/v1alpha1", **pool}))])
+    harness.settle(seconds=60)
 
 
-def test_a_claim_from_a_prepared_pool_restores_nothing(house: SnapshotHarness) -> None:
+def test_a_claim_from_a_prepared_pool_restores_nothing(harness: SnapshotHarness) -> None:
     """Its workspace has the files of the snapshot before the claim, which takes no longer than from another pool."""
-    prepare(house)
-    (bound,) = (action for action in house.engine.calls if isinstance(action, BindMounts))
+    prepare(harness)
+    (bound,) = (action for action in harness.engine.calls if isinstance(action, BindMounts))
     assert [mount.path for mount in bound.mounts if mount.kind == "memory"] == ["/workspace"]
-    house.engine.calls.clear()
-    house.refer("a", "prepared", workspace={"volume": {"name": "own", "size": "8Mi"}})
-    house.refer("b", "prepared")
-    house.settle(seconds=60)
-    sandboxes = {obj.name: obj for obj in house.store.list("Sandbox")[0]}
+    harness.engine.calls.clear()
+    harness.refer("a", "prepared", workspace={"volume": {"name": "own", "size": "8Mi"}})
+    harness.refer("b", "prepared")
+    harness.settle(seconds=60)
+    sandboxes = {obj.name: obj for obj in harness.store.list("Sandbox")[0]}
     assert {name: obj.status["launchType"] for name, obj in sandboxes.items()} == {"a": "Cold", "b": "Warm"}
-    uids = [action.uid for action in house.engine.calls if isinstance(action, BindMounts)]
+    uids = [action.uid for action in harness.engine.calls if isinstance(action, BindMounts)]
     assert sandboxes["b"].uid not in uids
-    assert house.condition("a", "Ready").startswith("True")
+    assert harness.condition("a", "Ready").startswith("True")
 
 
-def test_a_prepared_claim_is_ready_once_it_is_renamed(house: SnapshotHarness) -> None:
+def test_a_prepared_claim_is_ready_once_it_is_renamed(harness: SnapshotHarness) -> None:
     """Nothing but its name tells a restored store that it is used."""
-    prepare(house, replicas=2)
-    house.engine.fail_next(RenameContainer, Transient("EngineError", "a test"))
-    house.refer("a", "prepared")
+    prepare(harness, replicas=2)
+    harness.engine.fail_next(RenameContainer, Transient("EngineError", "a test"))
+    harness.refer("a", "prepared")
     for _ in range(3):
-        house.run_pass()
-        assert house.condition("a", "Ready") == "False Claiming"
-    house.refer("b", "prepared")
-    house.settle(seconds=60)
-    assert [house.condition(name, "Ready") for name in "ab"] == ["True Running"] * 2
-    assert {house.container_name(name) for name in "ab"} <= set(containers(house))
+        harness.run_pass()
+        assert harness.condition("a", "Ready") == "False Claiming"
+    harness.refer("b", "prepared")
+    harness.settle(seconds=60)
+    assert [harness.condition(name, "Ready") for name in "ab"] == ["True Running"] * 2
+    assert {harness.container_name(name) for name in "ab"} <= set(containers(harness))
 
 
-def test_a_rollback_replaces_volumes_of_its_own_only(house: SnapshotHarness) -> None:
+def test_a_rollback_replaces_volumes_of_its_own_only(harness: SnapshotHarness) -> None:
     volumes = [
         {"name": "mine", "mountPath": "/mine", "size": "8Mi"},
         {"name": "ours", "mountPath": "/ours", "size": "8Mi"},
     ]
-    house.apply("b", template={"volumes": volumes[1:]})
-    house.apply("a", template={"volumes": volumes}, restoreFrom={"snapshotRef": {"name": "first"}, "at": "now"})
-    house.settle()
-    bound = [action for action in house.engine.calls if isinstance(action, BindMounts) and action.restore_from]
+    harness.apply("b", template={"volumes": volumes[1:]})
+    harness.apply("a", template={"volumes": volumes}, restoreFrom={"snapshotRef": {"name": "first"}, "at": "now"})
+    harness.settle()
+    bound = [action for action in harness.engine.calls if isinstance(action, BindMounts) and action.restore_from]
     assert bound[0].replaces == ("mine",)
 
 
-def test_a_new_snapshot_to_begin_from_makes_a_new_container(house: SnapshotHarness) -> None:
-    house.apply("a", restoreFrom={"snapshotRef": {"name": "first"}, "at": "1"})
-    house.settle()
-    house.apply("a", restoreFrom={"snapshotRef": {"name": "first"}, "at": "2"})
-    house.settle()
-    keys = [action.key for action in house.engine.calls if isinstance(action, RestoreRoot)]
+def test_a_new_snapshot_to_begin_from_makes_a_new_container(harness: SnapshotHarness) -> None:
+    harness.apply("a", restoreFrom={"snapshotRef": {"name": "first"}, "at": "1"})
+    harness.settle()
+    harness.apply("a", restoreFrom={"snapshotRef": {"name": "first"}, "at": "2"})
+    harness.settle()
+    keys = [action.key for action in harness.engine.calls if isinstance(action, RestoreRoot)]
     assert keys == ["first@1", "first@2"]
 
 
 @pytest.fixture
-def keeping(house: SnapshotHarness) -> Iterator[SnapshotHarness]:
+def keeping(harness: SnapshotHarness) -> Iterator[SnapshotHarness]:
     """Return the harness while passes and the keeper go on beside the test."""
     ending = threading.Event()
 
     def go_on() -> None:
         while not ending.wait(0.01):
-            house.keep(1)
+            harness.keep(1)
 
     thread = threading.Thread(target=go_on)
     thread.start()
-    yield house
+    yield harness
     ending.set()
     thread.join()
 
@@ -452,18 +452,18 @@ def test_forks_are_all_or_none_within_quotas(keeping: SnapshotHarness) -> None:
     assert spec["template"]["volumes"][0]["name"] == "data-f-1"
 
 
-def test_quotas_bound_number_and_size_of_snapshots(house: SnapshotHarness) -> None:
+def test_quotas_bound_number_and_size_of_snapshots(harness: SnapshotHarness) -> None:
     quota = {"kind": "Quota", "metadata": {"name": "q"}, "spec": {"hard": {"snapshots": 2, "snapshotStorage": 1500}}}
-    house.services.apply.apply([Source("test", json.dumps({"apiVersion": "paddock/v1alpha1", **quota}))])
-    house.apply("a")
-    house.settle()
-    house.snapshot("first")
-    house.keep()
-    house.snapshot("second")
-    house.keep()
-    assert house.snapshots.requests[-1].bytes_max == 1500 - 1024
+    harness.services.apply.apply([Source("test", json.dumps({"apiVersion": "paddock/v1alpha1", **quota}))])
+    harness.apply("a")
+    harness.settle()
+    harness.snapshot("first")
+    harness.keep()
+    harness.snapshot("second")
+    harness.keep()
+    assert harness.snapshots.requests[-1].bytes_max == 1500 - 1024
     with pytest.raises(errors.Invalid, match="2 of at most 2 snapshots"):
-        house.snapshot("third")
+        harness.snapshot("third")
 
 
 def test_a_rollback_takes_a_snapshot_first(keeping: SnapshotHarness) -> None:

@@ -229,8 +229,8 @@ _STEPS = st.lists(
 
 
 def _do(fleet: Fleet, act: str, name: str, most: list[int]) -> None:
-    houses = {"one": fleet.hosts.one, "two": fleet.hosts.two}
-    harness = houses["one" if name in "ace" else "two"]
+    harnesses = {"one": fleet.hosts.one, "two": fleet.hosts.two}
+    harness = harnesses["one" if name in "ace" else "two"]
     with contextlib.suppress(Conflict):
         match act:
             case "claim" | "require" | "large" if harness.get(name) is None:
@@ -245,9 +245,9 @@ def _do(fleet: Fleet, act: str, name: str, most: list[int]) -> None:
             case "down" | "up":
                 fleet.scheduler.set_liveness(name, Liveness.UP if act == "up" else Liveness.DOWN)
             case "drain" | "uncordon":
-                change(houses["one"], name, schedulable=act == "uncordon", drained=act == "drain")
+                change(harnesses["one"], name, schedulable=act == "uncordon", drained=act == "drain")
             case "between":
-                between(houses[name], houses["two" if name == "one" else "one"])
+                between(harnesses[name], harnesses["two" if name == "one" else "one"])
             case "settle":
                 fleet.settle()
 

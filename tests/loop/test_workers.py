@@ -31,14 +31,14 @@ def test_a_container_that_runs_now_is_looked_at_at_once_and_a_removed_one_with_w
         wake=lambda: woken.update(["wake"]),
         wake_now=lambda: woken.update(["hurry"]),
     )
-    turn = harness.pass_with(workers)
+    reconcile_pass = harness.pass_with(workers)
 
     def settled() -> Plan:
         wait_for("the groups came back", lambda: not workers.view()[0])
-        return turn.run()
+        return reconcile_pass.run()
 
     harness.apply("web")
-    assert turn.run().groups
+    assert reconcile_pass.run().groups
     settled()
     wait_for("it is told", lambda: woken)
     assert woken == {"hurry": 1}
