@@ -26,18 +26,6 @@ def go_on(harness: LoopHarness, seconds: float) -> None:
     harness.settle(seconds=0)
 
 
-def test_the_deadline_of_a_sandbox_that_sleeps_passes_too(harness: LoopHarness) -> None:
-    harness.engine.at_rest = True
-    idle = {**DEADLINE, "keepRunning": False, "idleTimeoutSeconds": 20}
-    harness.apply("web", lifecycle=idle)
-    harness.settle(seconds=0)
-    go_on(harness, 30)
-    assert harness.condition("web", "Suspended") == "True IdleReaped"
-    go_on(harness, 75)
-    assert harness.condition("web", "Finished") == "True DeadlineExceeded"
-    assert harness.condition("web", "Suspended") == "False NotSuspended"
-
-
 def test_a_daemon_killed_in_a_short_life_has_it_ended(world: World, harness: LoopHarness) -> None:
     deeds = (
         lambda: harness.apply("web", lifecycle={**DEADLINE, "ttlSecondsAfterFinished": 50}),

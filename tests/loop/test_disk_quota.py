@@ -68,15 +68,6 @@ def test_where_it_cannot_be_held_required_is_refused_and_all_else_is_soft(harnes
     assert harness.condition("a", TYPE) == "False Soft"
 
 
-def test_nothing_is_decided_before_the_host_has_said_what_it_can(harness: LoopHarness) -> None:
-    harness.engine.facts = HostFacts()
-    harness.engine.observe_now()
-    sandbox(harness)
-    assert not harness.engine.calls
-    becomes(harness, ENFORCES)
-    assert storage(harness) == 1 << 30
-
-
 def test_a_pools_sandbox_of_another_size_is_not_handed_out(harness: LoopHarness) -> None:
     becomes(harness, ENFORCES)
     limits = {"limits": {"disk": "1Gi"}}

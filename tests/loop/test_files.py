@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from controller.kinds.planning.action import Action, SignalContainer
-from controller.kinds.runtime.mount import CheckFiles
+from controller.kinds.planning.action import Action
 from controller.policy.levels.levels import Policy
 from controller.service.objects.apply import Source
 from tests.contract.store_worlds import World
@@ -17,68 +16,51 @@ IDLE: dict[str, Any] = {"idleTimeoutSeconds": 60, "shutdownGracePeriodSeconds": 
 TMP = "/tmp"
 
 
-def kinds(house: LoopHarness, *of: type) -> list[str]:
-    return [type(each).__name__ for each in house.engine.calls if isinstance(each, of)]
+def kinds(harness: LoopHarness, *of: type) -> list[str]:
+    return [type(each).__name__ for each in harness.engine.calls if isinstance(each, of)]
 
 
-def running(house: LoopHarness, **spec: Any) -> None:
+def running(harness: LoopHarness, **spec: Any) -> None:
     """Run a sandbox with a file in memory."""
-    house.apply("web", **spec)
-    house.settle(seconds=0)
-    assert house.condition("web", "Ready") == "True Running"
-    house.engine.in_memory[uid(house)][TMP] = "kept"
+    harness.apply("web", **spec)
+    harness.settle(seconds=0)
+    assert harness.condition("web", "Ready") == "True Running"
+    harness.engine.in_memory[uid(harness)][TMP] = "kept"
 
 
-def saved(house: LoopHarness) -> dict[str, str]:
-    return house.engine.saved_files.get(uid(house), {})
+def saved(harness: LoopHarness) -> dict[str, str]:
+    return harness.engine.saved_files.get(uid(harness), {})
 
 
-def uid(house: LoopHarness) -> str:
-    sandbox = house.get("web")
+def uid(harness: LoopHarness) -> str:
+    sandbox = harness.get("web")
     assert sandbox is not None
     return sandbox.uid
 
 
 @pytest.fixture
-def house(world: World) -> Iterator[LoopHarness]:
-    house = LoopHarness(world.store(), policy=Policy(holds_memory=True))
-    house.engine.at_rest = True
-    yield house
-    house.close()
+def harness(world: World) -> Iterator[LoopHarness]:
+    harness = LoopHarness(world.store(), policy=Policy(holds_memory=True))
+    harness.engine.at_rest = True
+    yield harness
+    harness.close()
 
 
-def test_saved_files_count_as_disk_until_the_start(house: LoopHarness) -> None:
+def test_saved_files_count_as_disk_until_the_start(harness: LoopHarness) -> None:
     quota = {"apiVersion": "paddock/v1alpha1", "kind": "Quota", "metadata": {"name": "q"}}
     text = json.dumps({**quota, "spec": {"hard": {"disk": 3}}})  # less than they have: nothing is refused for it
-    house.services.apply.apply([Source("test", text)])
-    running(house)
-    reserved = [house.store.instances([uid(house)])[0].reserves.disk_bytes]
+    harness.services.apply.apply([Source("test", text)])
+    running(harness)
+    reserved = [harness.store.instances([uid(harness)])[0].reserves.disk_bytes]
     for state in ("Suspended", "Running"):
-        house.apply("web", runState=state)
-        house.settle(seconds=5)
-        reserved.append(house.store.instances([uid(house)])[0].reserves.disk_bytes)
+        harness.apply("web", runState=state)
+        harness.settle(seconds=5)
+        reserved.append(harness.store.instances([uid(harness)])[0].reserves.disk_bytes)
     assert reserved == [0, len("kept"), 0]
-    assert house.condition("web", "Ready") == "True Running"
+    assert harness.condition("web", "Ready") == "True Running"
 
 
-def test_idle_sandbox_keeps_its_files(house: LoopHarness) -> None:
-    running(house, lifecycle=IDLE)
-    house.settle(seconds=200)
-    assert house.condition("web", "Suspended") == "True IdleReaped"
-    assert saved(house) == {TMP: "kept"}
-
-
-def test_idle_one_that_does_not_fit_stays_running(house: LoopHarness) -> None:
-    running(house, lifecycle=IDLE)
-    house.engine.too_large.add(uid(house))
-    house.settle(seconds=1000)
-    assert house.condition("web", "Ready") == "True Running"
-    assert house.condition("web", "FilesKept") == "False TooLarge"
-    assert kinds(house, SignalContainer) == []
-    assert len(kinds(house, CheckFiles)) < 20, "with a back-off"
-
-
-def test_an_engine_killed_at_any_step_loses_no_file(house: LoopHarness) -> None:
+def test_an_engine_killed_at_any_step_loses_no_file(harness: LoopHarness) -> None:
     """It is killed before a call, which gets no answer, and all containers end with it; then it is started again."""
     count = 0
 
@@ -90,36 +72,36 @@ def test_an_engine_killed_at_any_step_loses_no_file(house: LoopHarness) -> None:
             nonlocal count
             count += 1
             if count == step:
-                house.engine.go_down()
+                harness.engine.go_down()
 
-        house.engine.before_act = counted
+        harness.engine.before_act = counted
 
     for change in ("Suspended", "Running"):
         for step in range(1, 20):
-            running(house, lifecycle={"shutdownGracePeriodSeconds": 5})
+            running(harness, lifecycle={"shutdownGracePeriodSeconds": 5})
             if change == "Running":
-                set_state(house, "Suspended")
+                set_state(harness, "Suspended")
             kill_at(step)
-            set_state(house, change)
-            house.engine.before_act = None
+            set_state(harness, change)
+            harness.engine.before_act = None
             was_killed = count >= step
-            house.engine.come_up()
+            harness.engine.come_up()
             if was_killed:
-                house.engine.restart()
-                house.engine.observe_now(full=True)
-            house.settle(seconds=60)
-            memory = house.engine.in_memory.get(uid(house), {})
-            places = (saved(house), memory) if change == "Suspended" else (memory, saved(house))
+                harness.engine.restart()
+                harness.engine.observe_now(full=True)
+            harness.settle(seconds=60)
+            memory = harness.engine.in_memory.get(uid(harness), {})
+            places = (saved(harness), memory) if change == "Suspended" else (memory, saved(harness))
             assert places == ({TMP: "kept"}, {}), f"{change}, step {step}"
-            assert len(house.engine.observe().containers[uid(house)]) == 1
-            house.delete("web")
-            house.settle(seconds=60)
-            assert (house.engine.saved_files, house.names()) == ({}, [])
+            assert len(harness.engine.observe().containers[uid(harness)]) == 1
+            harness.delete("web")
+            harness.settle(seconds=60)
+            assert (harness.engine.saved_files, harness.names()) == ({}, [])
             if not was_killed:
                 break
         assert 2 < step < 20
 
 
-def set_state(house: LoopHarness, state: str) -> None:
-    house.apply("web", runState=state, lifecycle={"shutdownGracePeriodSeconds": 5})
-    house.settle(seconds=10)
+def set_state(harness: LoopHarness, state: str) -> None:
+    harness.apply("web", runState=state, lifecycle={"shutdownGracePeriodSeconds": 5})
+    harness.settle(seconds=10)

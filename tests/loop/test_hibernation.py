@@ -9,9 +9,7 @@ import pytest
 
 from controller.kinds.common.labels import egress_name
 from controller.kinds.observed.observed import State
-from controller.kinds.observed.swap import HibernationAbility
 from controller.kinds.planning.action import HibernateContainer, UpdateLimits, WakeContainer
-from controller.kinds.planning.outcome import NOT_HIBERNATED, Transient
 from controller.policy.network.egress import IMAGE
 from controller.service.objects.apply import Source
 from tests.contract.store_worlds import World
@@ -53,7 +51,7 @@ def test_two_execs_at_once_wake_it_once(harness: LoopHarness) -> None:
     hibernated(harness, "web")
     before = harness.engine.box(harness.container_name("web")).started_at
     both = [Exec(harness), Exec(harness)]
-    assert [entry.turns_until_open().output() for entry in both] == [[b"hello\n", b"0"]] * 2
+    assert [entry.open_after_passes().output() for entry in both] == [[b"hello\n", b"0"]] * 2
     assert (count(harness, HibernateContainer), count(harness, WakeContainer)) == (1, 1)
     harness.settle(seconds=0)
     assert harness.condition("web", "Ready") == "True Running"
@@ -65,7 +63,7 @@ def test_two_execs_at_once_wake_it_once(harness: LoopHarness) -> None:
 def test_memory_and_cpu_are_given_back(harness: LoopHarness) -> None:
     hibernated(harness, "web", resources=SMALL)
     assert reserved(harness, "web") == (0, 0)
-    Exec(harness).turns_until_open().output()
+    Exec(harness).open_after_passes().output()
     harness.settle(seconds=0)
     assert reserved(harness, "web") == (100, 64 << 20)
 
@@ -76,8 +74,8 @@ def test_a_wake_waits_for_capacity_before_new_sandboxes(harness: LoopHarness) ->
     harness.settle(seconds=0)
     put(harness, "Quota", "main", {"hard": {"memory": "100Mi"}})
     harness.apply("new", resources=SMALL)
-    turns_until_open = Exec(harness).turns_until_open()
-    assert "hibernated, and waits to be woken: quota default/main" in str(turns_until_open.error)
+    waiting = Exec(harness).open_after_passes()
+    assert "hibernated, and waits to be woken: quota default/main" in str(waiting.error)
     web = harness.get("web")
     assert web is not None
     harness.activity.begin(web.uid, asks=True)
@@ -89,25 +87,11 @@ def test_a_wake_waits_for_capacity_before_new_sandboxes(harness: LoopHarness) ->
     assert harness.condition("new", "Scheduled") == "False QuotaExceeded"
 
 
-def test_few_are_woken_at_once(harness: LoopHarness) -> None:
-    names = [f"web-{number}" for number in range(10)]
-    hibernated(harness, *names)
-    for name in names:
-        sandbox = harness.get(name)
-        assert sandbox is not None
-        harness.activity.begin(sandbox.uid, asks=True)
-    plan = harness.run_pass()
-    assert sum(isinstance(action, WakeContainer) for group in plan.groups for action in group.actions) == 2
-    assert harness.condition("web-9", "Scheduled") == "False WakeQueued"
-    harness.settle(seconds=0)
-    assert {harness.condition(name, "Ready") for name in names} == {"True Running"}
-
-
 def test_a_use_of_what_a_person_hibernated_resumes_it(harness: LoopHarness) -> None:
     harness.apply("web", runState="Hibernated", lifecycle=IDLE)
     harness.settle(seconds=0)
     assert harness.condition("web", "Ready") == "False Hibernated"
-    assert Exec(harness).turns_until_open().output() == [b"hello\n", b"0"]
+    assert Exec(harness).open_after_passes().output() == [b"hello\n", b"0"]
     web = harness.get("web")
     assert web is not None
     assert web.spec["runState"] == "Running"
@@ -134,34 +118,9 @@ def test_limits_change_once_it_is_awake(harness: LoopHarness) -> None:
     harness.settle(seconds=10)
     assert harness.condition("web", "Resized") == "False Deferred"
     assert count(harness, UpdateLimits) == 0
-    Exec(harness).turns_until_open()
+    Exec(harness).open_after_passes()
     harness.settle(seconds=0)
     assert harness.condition("web", "Resized") == "True InForce"
-
-
-def test_a_pause_by_a_person_stays_a_pause(harness: LoopHarness) -> None:
-    harness.apply("web", runState="Paused", lifecycle=IDLE)
-    harness.settle(seconds=500)
-    assert harness.condition("web", "Ready") == "False Paused"
-    assert count(harness, HibernateContainer) == 0
-
-
-def test_a_host_that_can_not_lets_it_run(harness: LoopHarness) -> None:
-    harness.engine.hibernation = HibernationAbility(False, "NoSwap", "the host has no active swap")
-    harness.apply("web", runState="Hibernated", lifecycle=IDLE)
-    harness.settle(seconds=0)
-    assert (state(harness), harness.condition("web", "Ready")) == (State.RUNNING, "False HibernationUnavailable")
-    harness.engine.hibernation = HibernationAbility(True, "CompressedMemory")
-    harness.settle(seconds=40)
-    assert harness.condition("web", "Ready") == "False Hibernated"
-
-
-def test_one_that_can_not_be_hibernated_is_suspended(harness: LoopHarness) -> None:
-    harness.engine.fail_next(HibernateContainer, *[Transient(NOT_HIBERNATED, "no")] * 3)
-    harness.apply("web", lifecycle=IDLE)
-    harness.settle(seconds=0)
-    harness.settle(seconds=100)
-    assert harness.condition("web", "Suspended") == "True IdleReaped"
 
 
 def test_a_restart_of_the_engine_loses_it_in_words(harness: LoopHarness) -> None:
@@ -171,7 +130,7 @@ def test_a_restart_of_the_engine_loses_it_in_words(harness: LoopHarness) -> None
     harness.settle(seconds=10)
     assert (state(harness), harness.condition("web", "Suspended")) == (State.EXITED, "True IdleReaped")
     assert [event.reason for event in harness.store.events(name="web")].count("HibernationLost") == 1
-    assert Exec(harness).turns_until_open().output() == [b"hello\n", b"0"]
+    assert Exec(harness).open_after_passes().output() == [b"hello\n", b"0"]
 
 
 def test_warm_members_hibernate_and_a_claim_wakes_one(harness: LoopHarness) -> None:
@@ -232,18 +191,4 @@ def test_a_hibernated_one_keeps_its_proxy(harness: LoopHarness) -> None:
     assert harness.condition("web", "NetworkReady") == "True Sealed"
     record = next(instance for instance in harness.store.instances() if instance.name == proxy)
     assert record.reserves.memory_bytes
-    assert Exec(harness).turns_until_open().output() == [b"hello\n", b"0"]
-
-
-def test_callers_that_give_up_hold_up_no_wake(harness: LoopHarness) -> None:
-    names = [f"web-{number}" for number in range(10)]
-    hibernated(harness, *names)
-    uids = [sandbox.uid for name in names if (sandbox := harness.get(name)) is not None]
-    for uid in uids:
-        harness.activity.begin(uid, asks=True)
-    harness.run_pass()
-    for uid in uids[:-1]:
-        harness.activity.end(uid, asks=True)
-    harness.settle(seconds=1)
-    assert harness.condition("web-9", "Ready") == "True Running"
-    assert {harness.condition(name, "Scheduled") for name in names} == {"True Assigned"}
+    assert Exec(harness).open_after_passes().output() == [b"hello\n", b"0"]

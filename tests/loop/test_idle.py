@@ -2,7 +2,6 @@
 
 import threading
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,7 +9,6 @@ import pytest
 from controller.kinds.common.chunk import Chunk
 from controller.kinds.observed.observed import State
 from controller.kinds.planning.action import SignalContainer, StartContainer
-from controller.kinds.planning.plan import Plan
 from controller.kinds.registry import Kind, discover
 from controller.ports import StoreError, StreamError
 from controller.service import errors
@@ -57,8 +55,8 @@ class Exec:
         except StreamError as error:
             self.error = error
 
-    def turns_until_open(self) -> "Exec":
-        """Turns, and time going by, until it has begun (or failed)."""
+    def open_after_passes(self) -> "Exec":
+        """Run passes, and let time go by, until it has begun (or failed)."""
         for _ in range(60):
             self.harness.settle(seconds=0)
             self.thread.join(0.1)
@@ -100,34 +98,9 @@ def memory(harness: LoopHarness) -> Any:
     return harness.store.instances()[0].state
 
 
-def test_a_sandbox_that_nobody_uses_is_suspended_when_its_time_is_over_and_not_before(harness: LoopHarness) -> None:
-    harness.apply("web", lifecycle=IDLE)
-    harness.settle(seconds=0)
-    start = harness.clock.now()
-    plan = harness.run_pass()
-    assert plan.next_wake == pytest.approx(start + 60, abs=0.1)
-    harness.clock.advance(59)
-    harness.settle(seconds=0)
-    assert harness.condition("web", "Ready") == "True Running"
-    harness.settle(seconds=3)
-    assert harness.condition("web", "Suspended") == "True IdleReaped"
-    assert harness.condition("web", "Ready") == "False IdleReaped"
-    web = harness.get("web")
-    assert web is not None
-    assert (web.spec["runState"], web.status["lastTermination"]["reason"]) == ("Running", "IdleReaped")
-    assert web.status["restartCount"] == 0
-    calls, revision = len(harness.engine.calls), harness.store.revision()
-    harness.settle(seconds=10_000)
-    harness.daemon()
-    harness.settle(seconds=10_000)
-    assert (len(harness.engine.calls), harness.store.revision()) == (calls, revision)
-    events = [event.reason for event in harness.store.events(name="web")]
-    assert events.count("IdleReaped") == 1
-
-
 def test_an_exec_wakes_it_and_runs(harness: LoopHarness) -> None:
     slept(harness)
-    done = Exec(harness).turns_until_open()
+    done = Exec(harness).open_after_passes()
     assert done.output() == [b"hello\n", b"0"]
     harness.settle(seconds=0)
     assert harness.condition("web", "Ready") == "True Running"
@@ -143,15 +116,8 @@ def test_two_execs_at_once_wake_it_once(harness: LoopHarness) -> None:
     slept(harness)
     before = starts(harness)
     both = [Exec(harness), Exec(harness)]
-    assert [entry.turns_until_open().output() for entry in both] == [[b"hello\n", b"0"]] * 2
+    assert [entry.open_after_passes().output() for entry in both] == [[b"hello\n", b"0"]] * 2
     assert starts(harness) == before + 1
-
-
-def test_a_change_of_the_spec_wakes_it(harness: LoopHarness) -> None:
-    slept(harness)
-    harness.apply("web", lifecycle={**IDLE, "idleTimeoutSeconds": 61})
-    harness.settle(seconds=0)
-    assert harness.condition("web", "Ready") == "True Running"
 
 
 def test_an_open_stream_keeps_it_and_its_end_starts_the_clock(harness: LoopHarness) -> None:
@@ -174,43 +140,6 @@ def test_logs_wake_nothing(harness: LoopHarness) -> None:
         list(harness.services.sandbox_streams.logs(sandbox(), "default", "web", follow=follow)())
         harness.settle(seconds=0)
         assert state(harness) is State.EXITED
-
-
-def test_a_sandbox_that_computes_is_not_idle(harness: LoopHarness) -> None:
-    harness.engine.at_rest = False
-    harness.apply("web", lifecycle=IDLE)
-    harness.settle(seconds=400)
-    harness.settle(seconds=400)
-    assert harness.condition("web", "Ready") == "True Running"
-    harness.engine.box(harness.container_name("web")).at_rest = True
-    harness.settle(seconds=130)
-    assert harness.condition("web", "Suspended") == "True IdleReaped"
-
-
-def test_what_can_not_be_measured_is_not_called_idle(harness: LoopHarness, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(harness.engine, "cpu_seconds", lambda containers: {})
-    harness.apply("web", lifecycle=IDLE)
-    harness.settle(seconds=400)
-    assert harness.condition("web", "Ready") == "True Running"
-
-
-def test_services_and_specs_from_before_the_timeout_are_never_idle(harness: LoopHarness) -> None:
-    harness.apply("service", lifecycle={**IDLE, "keepRunning": True})
-    harness.apply("old")
-    answer = harness.get("old")
-    assert answer is not None
-    with harness.store.transaction() as transaction:
-        spec = {**answer.spec, "lifecycle": {"shutdownGracePeriodSeconds": 10}}
-        transaction.put(replace(answer, spec=spec))
-    harness.settle(seconds=0)
-    assert harness.run_pass().next_wake is None
-
-
-def test_delete_on_idle(harness: LoopHarness) -> None:
-    harness.apply("web", lifecycle={**IDLE, "onIdle": "Delete"})
-    harness.settle(seconds=0)
-    harness.settle(seconds=70)
-    assert (harness.names(), harness.ours(), list(harness.store.instances())) == ([], {}, [])
 
 
 def test_an_exec_that_begins_while_the_reaper_decides_wins(
@@ -248,7 +177,7 @@ def test_an_exec_that_comes_during_the_stop_waits_and_runs_in_the_next_run(harne
     late = Exec(harness)
     harness.settle(seconds=0)
     assert late.thread.is_alive()
-    assert late.turns_until_open().output() == [b"hello\n", b"0"]
+    assert late.open_after_passes().output() == [b"hello\n", b"0"]
     assert harness.engine.box(name).started_at > first
     assert harness.condition("web", "Ready") == "True Running"
 
@@ -265,7 +194,7 @@ def test_an_exec_right_behind_the_decision_does_not_begin_in_what_is_stopped(har
 
     harness.engine.before_act = exec_now
     harness.settle(seconds=61)
-    assert execs[0].turns_until_open().output() == [b"hello\n", b"0"]
+    assert execs[0].open_after_passes().output() == [b"hello\n", b"0"]
     assert starts(harness) == 2
 
 
@@ -305,7 +234,7 @@ def test_an_exec_that_waits_in_vain_says_for_what(harness: LoopHarness) -> None:
     slept(harness)
     waiting = Exec(harness)
     harness.delete("web")
-    waiting.turns_until_open()
+    waiting.open_after_passes()
     assert "not found" in str(waiting.error) or "being deleted" in str(waiting.error)
     harness.settle()
     assert harness.activity.view({}) == {}
@@ -344,27 +273,6 @@ def test_after_a_crash_the_clock_goes_on_but_never_runs_out_early(
     assert harness.condition("web", "Ready") == "True Running"
     go_on(harness, 2)
     assert harness.condition("web", "Suspended") == "True IdleReaped"
-
-
-def test_a_clock_set_back_reaps_nothing_early(harness: LoopHarness) -> None:
-    harness.apply("web", lifecycle=IDLE)
-    harness.settle(seconds=0)
-    harness.clock.advance(-10_000)
-    go_on(harness, 50)
-    assert harness.condition("web", "Ready") == "True Running"
-
-
-def test_a_settled_idle_sandbox_costs_the_planner_nothing(
-    harness: LoopHarness, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from controller.plan import host
-
-    harness.apply("web", lifecycle=IDLE)
-    harness.settle(seconds=0)
-    planned: list[Plan] = []
-    monkeypatch.setattr(host, "decide", lambda case: planned.append(case))
-    assert harness.run_pass().next_wake is not None
-    assert planned == []
 
 
 @pytest.mark.parametrize("on_idle", ["Suspend", "Delete"])

@@ -165,8 +165,8 @@ STEPS = st.one_of(
         st.sampled_from([0, 0, 5]),
     ),
     st.tuples(st.just("delete"), st.sampled_from("abcd")),
-    st.tuples(st.just("turn")),
-    st.tuples(st.just("turn")),
+    st.tuples(st.just("pass")),
+    st.tuples(st.just("pass")),
     st.tuples(st.just("settle")),
     st.tuples(st.just("kill"), st.sampled_from("abcd")),
     st.tuples(st.just("crash"), st.integers(1, 6), st.booleans()),
@@ -227,7 +227,7 @@ def _do(harness: LoopHarness, what: str, *how: Any) -> None:
             box(harness, name, memory=memory, **spec)
     elif what == "delete" and harness.get(how[0]) is not None:
         harness.delete(how[0])
-    elif what == "turn":
+    elif what == "pass":
         harness.run_pass()
     elif what == "settle":
         harness.settle()
@@ -241,48 +241,3 @@ def _do(harness: LoopHarness, what: str, *how: Any) -> None:
             harness.daemon()
         else:
             harness.fuse.blow_at = None
-
-
-def used(harness: LoopHarness) -> dict[str, Any]:
-    """Return what is used of everything but stored objects."""
-    return {name: value for name, value in stored(harness).status["used"].items() if name != "objects"}
-
-
-TROUBLES = st.sampled_from(["image", "gpus"])
-WISHES = st.lists(
-    st.tuples(st.sampled_from(["32Mi", "64Mi", "96Mi"]), st.sampled_from([0, 0, 5]), st.none() | TROUBLES), max_size=7
-)
-
-
-@pytest.mark.timeout(600)
-@settings(max_examples=examples(40), suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
-@given(wishes=WISHES)
-def test_what_can_not_start_changes_nothing_for_the_others(world: World, wishes: list[tuple[str, int, str]]) -> None:
-    """With and without those among them that are known not to start, and are older, the same sandboxes run."""
-    wishes = sorted(wishes, key=lambda each: each[2] is None)
-    outcomes = []
-    for with_trouble in (True, False):
-        harness = LoopHarness(world.store())
-        harness.uids = harness.store.revision() * 100
-        try:
-            _clear(harness)
-            quota(harness, memory="128Mi", sandboxes=3)
-            for number, (memory, priority, trouble) in enumerate(wishes):
-                harness.clock.advance(1)
-                limits = {"cpu": "100m", "memory": memory, "pids": 16, "gpus": int(trouble == "gpus")}
-                template = {"image": "gone:1" if trouble == "image" else TINY}
-                if with_trouble or not trouble:
-                    name = f"box-{number}"
-                    harness.apply(name, resources={"limits": limits}, priority=priority, template=template)
-                    if trouble:
-                        harness.settle(seconds=0)
-            harness.settle(seconds=20)
-            outcomes.append(sorted(running(harness, *harness.names())))
-            names = {name for name in harness.names() if wishes[int(name.removeprefix("box-"))][2]}
-            held_by = [instance for instance in harness.store.instances() if instance.parent_name in names]
-            assert {(instance.role, instance.reserves.memory_bytes) for instance in held_by} <= {("refused", 0)}
-            _clear(harness)
-        finally:
-            harness.close()
-            harness.store.close()
-    assert outcomes[0] == outcomes[1]

@@ -1,4 +1,4 @@
-"""Sandboxes that name a SandboxTemplate: found, missing, changed, in use."""
+"""SandboxTemplates in use: neither deleted nor replaced while a sandbox or a pool names them."""
 
 from collections.abc import Iterator
 
@@ -15,72 +15,6 @@ def harness(world: World) -> Iterator[LoopHarness]:
     harness = LoopHarness(world.store())
     yield harness
     harness.close()
-
-
-def limits(harness: LoopHarness, name: str) -> tuple[int, int]:
-    reserved = harness.engine.box(harness.container_name(name)).limits
-    return reserved.cpu_millicores, reserved.memory_bytes >> 20
-
-
-def test_a_template_says_what_runs_and_its_resources_are_defaults(harness: LoopHarness) -> None:
-    harness.apply_template("tiny", image=TINY, resources={"limits": {"cpu": "250m", "memory": "64Mi"}})
-    harness.refer("a", "tiny")
-    harness.refer("b", "tiny", resources={"limits": {"memory": "128Mi"}})
-    harness.settle()
-    assert harness.condition("a", "Ready") == harness.condition("b", "Ready") == "True Running"
-    assert (limits(harness, "a"), limits(harness, "b")) == ((250, 64), (250, 128))
-
-
-def test_a_missing_template_is_waited_for(harness: LoopHarness) -> None:
-    harness.refer("a", "tiny")
-    harness.settle()
-    assert harness.condition("a", "Accepted") == "False Refused"
-    assert harness.ours() == {}
-    harness.apply_template("tiny", image=TINY)
-    harness.settle()
-    assert harness.condition("a", "Ready") == "True Running"
-
-
-def test_a_changed_template_recreates_nothing_until_the_next_start(harness: LoopHarness) -> None:
-    harness.apply_template("tiny", image=TINY)
-    harness.refer("a", "tiny")
-    harness.settle()
-    name = harness.container_name("a")
-    before = harness.engine.box(name).id
-    harness.apply_template("tiny", image="other:1", resources={"limits": {"memory": "64Mi"}})
-    harness.settle()
-    assert harness.condition("a", "Outdated") == "True RenderedDifferently"
-    assert harness.engine.box(name).id == before
-    assert limits(harness, "a")[1] == 64, "resources are changed in place"
-    harness.refer("a", "tiny", resources={"limits": {"memory": "96Mi"}})
-    harness.settle()
-    assert harness.engine.box(name).id == before, "a new generation for other reasons does not recreate it either"
-    harness.engine.kill(name)
-    harness.settle()
-    assert harness.engine.box(name).image_id == harness.engine.images["other:1"]
-    assert harness.condition("a", "Outdated") == "False UpToDate"
-
-
-def test_another_template_is_a_new_container(harness: LoopHarness) -> None:
-    harness.apply_template("one", image=TINY)
-    harness.apply_template("two", image="other:1")
-    harness.refer("a", "one")
-    harness.settle()
-    harness.refer("a", "two")
-    harness.settle()
-    assert harness.engine.box(harness.container_name("a")).image_id == harness.engine.images["other:1"]
-
-
-def test_from_a_template_of_its_own_to_a_named_one_and_back(harness: LoopHarness) -> None:
-    harness.apply("a")
-    harness.settle()
-    harness.apply_template("other", image="other:1")
-    harness.refer("a", "other")
-    harness.settle()
-    assert harness.engine.box(harness.container_name("a")).image_id == harness.engine.images["other:1"]
-    harness.apply("a")
-    harness.settle()
-    assert harness.engine.box(harness.container_name("a")).image_id == harness.engine.images[TINY]
 
 
 def test_a_template_in_use_is_not_deleted(harness: LoopHarness) -> None:

@@ -217,27 +217,6 @@ def test_what_only_a_new_container_takes_back_is_told(harness: LoopHarness) -> N
     assert harness.engine.box(harness.container_name("web")).out_of_band.cpus == ""
 
 
-@pytest.mark.parametrize("changes", [{"swap_bytes": -1}, {"restart_policy": "always"}, {"cpu_shares": 4096}])
-@pytest.mark.parametrize("stopped", [False, True])
-def test_what_docker_update_gave_is_taken_back(harness: LoopHarness, changes: dict[str, object], stopped: bool) -> None:
-    harness.apply("web", runState="Suspended" if stopped else "Running")
-    harness.settle()
-    if stopped:
-        harness.apply("web")
-        harness.settle()
-        harness.apply("web", runState="Suspended")
-        harness.settle()
-    name = harness.container_name("web")
-    harness.engine.update(name, **changes)
-    harness.settle()
-    box = harness.engine.box(name)
-    assert (box.out_of_band.swap_bytes, box.out_of_band.restart_policy, box.limits.cpu_shares) in (
-        (0, "no", 0),
-        (0, "no", 1024),
-    )
-    assert harness.condition("web", "Resized") == "True InForce"
-
-
 def put(harness: LoopHarness, kind: str, name: str, **spec: object) -> None:
     document = {"apiVersion": "paddock/v1alpha1", "kind": kind, "metadata": {"name": name}, "spec": spec}
     harness.services.apply.apply([Source("test", json.dumps(document))])

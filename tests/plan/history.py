@@ -31,6 +31,8 @@ from controller.kinds.sandboxpool import KIND as SANDBOX_POOL
 from controller.kinds.sandboxpool import SandboxPoolSpec
 from controller.kinds.sandboxtemplate import KIND as SANDBOX_TEMPLATE
 from controller.kinds.sandboxtemplate import SandboxTemplateSpec
+from controller.loop.activity import ActivityLog
+from controller.loop.tasks.cpu_sampling import sample
 from controller.plan.base.memo import Memo
 from controller.plan.host import plan
 from controller.policy.levels.levels import Policy
@@ -57,6 +59,9 @@ class History:
         self.events: list[Event] = []
         self._objects: dict[str, StoredObject] = {}  # by uid
         self._sandboxes: dict[str, Sandbox] = {}
+        self._templates: dict[
+            tuple[str, int], Template
+        ] = {}  # by uid and generation: what is parsed once stays the same
         self._instances: dict[str, Instance] = {}
         self._uids = self._writes = 0
         self.daemon()
@@ -64,6 +69,7 @@ class History:
     def daemon(self) -> None:
         """Forget what a daemon that ends forgets: all but what is stored."""
         self._memo, self._results = Memo(), dict[str, Result]()
+        self.activity = ActivityLog(self.clock, self.clock.now)
 
     # What people do.
 
@@ -80,6 +86,13 @@ class History:
     def refer(self, name: str, template: str, **spec: Any) -> None:
         """Apply a Sandbox that names a template."""
         self._show(self._store("Sandbox", name, {"templateRef": {"name": template}, **spec}, (FINALIZER,)))
+
+    def begin_use(self, name: str, *, wakes: bool = True) -> None:
+        """Begin a use of a sandbox, as an exec does; one that `wakes` starts it where it sleeps."""
+        self.activity.begin(self.object("Sandbox", name).uid, asks=wakes)
+
+    def end_use(self, name: str, *, wakes: bool = True) -> None:
+        self.activity.end(self.object("Sandbox", name).uid, asks=wakes)
 
     def delete(self, name: str, kind: str = "Sandbox") -> None:
         """Request the deletion of an object; one that nothing holds up is gone at once."""
@@ -152,11 +165,14 @@ class History:
         snapshot = self.snapshot()
         policy = as_seen(self.policy, snapshot)
         decision = plan(snapshot, policy, policy.version(), self._memo)
+        assert self.activity.hold(decision.holds, snapshot.activity), "nothing is used during a pass"
         self._record(decision.writes)
+        self.activity.release(decision.releases)
         for uid in snapshot.results:
             self._results.pop(uid, None)
         for group in decision.groups:
             self._results[group.ref.uid] = self._carry_out(group)
+        sample(decision.samples, self.engine, self.clock, self.activity)
         return decision
 
     def settle(self, seconds: float = 400.0) -> None:
@@ -164,7 +180,7 @@ class History:
         end = self.clock.now() + seconds
         for _ in range(200):
             decision = self.run_pass()
-            if decision.groups or decision.writes or self._results:
+            if decision.groups or decision.writes or decision.samples or self._results:
                 continue
             if decision.next_wake is None or decision.next_wake > end:
                 return
@@ -199,7 +215,12 @@ class History:
     def _template(self, name: str) -> tuple[Template | None, int]:
         """Return the template of that name, and its generation."""
         obj = next((obj for obj in self._of_kind(SANDBOX_TEMPLATE.name) if obj.name == name), None)
-        return (SandboxTemplateSpec.model_validate(obj.spec), obj.generation) if obj else (None, 0)
+        if obj is None:
+            return None, 0
+        key = obj.uid, obj.generation
+        if key not in self._templates:
+            self._templates[key] = SandboxTemplateSpec.model_validate(obj.spec)
+        return self._templates[key], obj.generation
 
     def _of_kind(self, *kinds: str) -> list[StoredObject]:
         return [obj for obj in self._objects.values() if obj.kind in kinds]
@@ -235,6 +256,7 @@ class History:
             quotas={obj.uid: stored_quota(obj) for obj in quotas},
             objects=Counter(obj.namespace for obj in self._objects.values() if obj.namespace),
             layers=self.layers,
+            activity=self.activity.view(self._sandboxes),
             hibernation=self.engine.hibernation if self.hibernates else UNKNOWN_ABILITY,
         )
 

@@ -172,3 +172,15 @@ def test_a_clock_set_back_deletes_nothing_early(history: History) -> None:
     history.clock.advance(-10_000)
     history.go_on(250)
     assert history.names() == ["web"]
+
+
+def test_the_deadline_of_a_sandbox_that_sleeps_passes_too(history: History) -> None:
+    history.engine.at_rest = True
+    idle = {**DEADLINE, "keepRunning": False, "idleTimeoutSeconds": 20}
+    history.apply("web", lifecycle=idle)
+    history.settle(seconds=0)
+    history.go_on(30)
+    assert history.condition("web", "Suspended") == "True IdleReaped"
+    history.go_on(75)
+    assert history.condition("web", "Finished") == "True DeadlineExceeded"
+    assert history.condition("web", "Suspended") == "False NotSuspended"

@@ -157,3 +157,12 @@ def test_what_is_held_otherwise_is_not_stopped(history: History) -> None:
     writes(history, 2 << 30, "free")
     for name in ("memory", "engine", "free"):
         assert history.condition(name, "Ready") == "True Running"
+
+
+def test_nothing_is_decided_before_the_host_has_said_what_it_can(history: History) -> None:
+    history.engine.facts = HostFacts()
+    history.engine.observe_now()
+    box(history)
+    assert not history.engine.calls
+    becomes(history, ENFORCES)
+    assert storage(history) == 1 << 30

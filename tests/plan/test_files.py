@@ -11,6 +11,7 @@ from controller.kinds.runtime.mount import BindMounts, CheckFiles, RemoveFiles, 
 from controller.policy.levels.levels import Policy
 from tests.plan.history import History
 
+IDLE: dict[str, Any] = {"idleTimeoutSeconds": 60, "shutdownGracePeriodSeconds": 5}
 TMP = "/tmp"
 
 
@@ -163,3 +164,20 @@ def test_delete_removes_saved_files_without_container_too(history: History) -> N
     history.delete("web")
     history.settle()
     assert (history.names(), history.engine.saved_files, kinds(history, RemoveFiles)) == ([], {}, ["RemoveFiles"])
+
+
+def test_idle_sandbox_keeps_its_files(history: History) -> None:
+    running(history, lifecycle=IDLE)
+    history.settle(seconds=200)
+    assert history.condition("web", "Suspended") == "True IdleReaped"
+    assert saved(history) == {TMP: "kept"}
+
+
+def test_idle_one_that_does_not_fit_stays_running(history: History) -> None:
+    running(history, lifecycle=IDLE)
+    history.engine.too_large.add(uid(history))
+    history.settle(seconds=1000)
+    assert history.condition("web", "Ready") == "True Running"
+    assert history.condition("web", "FilesKept") == "False TooLarge"
+    assert kinds(history, SignalContainer) == []
+    assert len(kinds(history, CheckFiles)) < 20, "with a back-off"

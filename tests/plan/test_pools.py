@@ -5,6 +5,8 @@ from typing import Any
 import pytest
 
 from controller.kinds.meta import StoredObject
+from controller.kinds.planning.action import PullImage
+from controller.kinds.planning.plan import Plan
 from controller.kinds.sandbox import SandboxSpec
 from controller.kinds.sandboxtemplate import SandboxTemplateSpec
 from controller.plan.pool.claim_candidates import ready_key
@@ -183,3 +185,92 @@ def test_other_hosts_hand_out_no_filled_workspace(is_prepared: bool) -> None:
         for fields in (spec, {**spec, "workspace": own})
     )
     assert (plain_key != own_key) is is_prepared
+
+
+def ready(history: History, name: str) -> int:
+    return int(pool(history, name).status["readyReplicas"])
+
+
+def template(history: History, memory: str = "256Mi") -> None:
+    limits = {"limits": {"memory": memory, "cpu": "500m", "pids": 16}}
+    history.put("SandboxTemplate", "t", image=TINY, command=["sleep", "1000000"], resources=limits)
+
+
+def pulls(decided: Plan) -> int:
+    return sum(isinstance(action, PullImage) for group in decided.groups for action in group.actions)
+
+
+def test_the_pool_of_higher_priority_is_filled_first(history: History) -> None:
+    quota(history, memory="768Mi")
+    template(history)
+    apply_pool(history, "low", warmReplicas=2)
+    apply_pool(history, "high", warmReplicas=2, priority=5)
+    history.settle()
+    assert (ready(history, "high"), ready(history, "low")) == (2, 1)
+
+
+def test_a_pool_of_lower_priority_gives_way_and_equals_do_not(history: History) -> None:
+    quota(history, memory="768Mi")
+    template(history)
+    apply_pool(history, "low", warmReplicas=3)
+    history.settle()
+    apply_pool(history, "equal", warmReplicas=1)
+    history.settle()
+    assert (ready(history, "low"), ready(history, "equal")) == (3, 0)
+    apply_pool(history, "high", warmReplicas=2, priority=5)
+    history.settle()
+    assert (ready(history, "low"), ready(history, "high")) == (1, 2)
+
+
+def test_one_member_of_the_least_pool_goes_for_one_sandbox(history: History) -> None:
+    quota(history, memory="1Gi")
+    template(history)
+    apply_pool(history, "low", warmReplicas=2)
+    apply_pool(history, "high", warmReplicas=2, priority=5)
+    history.settle()
+    history.apply("a", resources={"limits": {"memory": "256Mi"}})
+    history.settle()
+    assert history.condition("a", "Ready") == "True Running"
+    assert (ready(history, "low"), ready(history, "high")) == (1, 2)
+
+
+def test_an_image_is_fetched_once_for_all_members(history: History) -> None:
+    del history.engine.images[TINY]
+    history.engine.registry.add(TINY)
+    template(history)
+    apply_pool(history, warmReplicas=6)
+    numbers = [pulls(history.run_pass()) for _ in range(5)]
+    assert next(number for number in numbers if number) == 1, "one fetches it, the others wait"
+    history.settle()
+    assert ready(history, "warm") == 6
+
+
+def test_a_pool_that_keeps_nothing_warm_has_its_image_fetched_once(history: History) -> None:
+    del history.engine.images[TINY]
+    history.engine.registry.add(TINY)
+    template(history)
+    for name in ("warm", "other"):
+        apply_pool(history, name, warmReplicas=0)
+    first = [pulls(history.run_pass()) for _ in range(4)]
+    assert sum(first) == 2, "the second one looks when the first is done"
+    assert max(first) == 1
+    assert TINY in history.engine.images
+    assert sandboxes(history) == []
+    history.settle()
+    assert pulls(history.run_pass()) == 0
+
+
+def test_an_image_that_is_nowhere_is_told_by_its_pool_and_tried_again(history: History) -> None:
+    del history.engine.images[TINY]
+    template(history)
+    apply_pool(history, warmReplicas=0)
+    history.settle()
+    degraded = {condition["type"]: condition for condition in pool(history).status["conditions"]}["Degraded"]
+    assert (degraded["status"], degraded["reason"]) == ("True", "ImagePullFailed")
+    assert "is not on this host" in degraded["message"]
+    assert any(event.reason == "ImagePullFailed" for event in history.events)
+    history.engine.registry.add(TINY)
+    history.clock.advance(300)
+    history.settle()
+    degraded = {condition["type"]: condition for condition in pool(history).status["conditions"]}["Degraded"]
+    assert (degraded["status"], TINY in history.engine.images) == ("False", True)

@@ -2,9 +2,13 @@
 
 from typing import Any
 
+import hypothesis.strategies as st
+from hypothesis import given, settings
+
 from controller.kinds.meta import StoredObject
 from controller.kinds.planning.action import Action, PullImage
-from tests.plan.history import History
+from tests.examples import examples
+from tests.plan.history import TINY, History
 
 NONE = {"disk": "0", "gpus": "0"}
 
@@ -263,3 +267,35 @@ def test_a_daemon_that_starts_anew_knows_what_holds_nothing(history: History) ->
     history.settle()
     assert not history.names()
     assert not history.containers()
+
+
+TROUBLES = st.sampled_from(["image", "gpus"])
+WISHES = st.lists(
+    st.tuples(st.sampled_from(["32Mi", "64Mi", "96Mi"]), st.sampled_from([0, 0, 5]), st.none() | TROUBLES), max_size=7
+)
+
+
+@settings(max_examples=examples(40))
+@given(wishes=WISHES)
+def test_what_can_not_start_changes_nothing_for_the_others(wishes: list[tuple[str, int, str]]) -> None:
+    """With and without those among them that are known not to start, and are older, the same sandboxes run."""
+    wishes = sorted(wishes, key=lambda wish: wish[2] is None)
+    outcomes = []
+    for with_trouble in (True, False):
+        history = History()
+        quota(history, memory="128Mi", sandboxes=3)
+        for number, (memory, priority, trouble) in enumerate(wishes):
+            history.clock.advance(1)
+            limits = {"cpu": "100m", "memory": memory, "pids": 16, "gpus": int(trouble == "gpus")}
+            template = {"image": "gone:1" if trouble == "image" else TINY}
+            if with_trouble or not trouble:
+                name = f"web-{number}"
+                history.apply(name, resources={"limits": limits}, priority=priority, template=template)
+                if trouble:
+                    history.settle(seconds=0)
+        history.settle(seconds=20)
+        outcomes.append(sorted(running(history, *history.names())))
+        names = {name for name in history.names() if wishes[int(name.removeprefix("web-"))][2]}
+        records = [instance for instance in history.instances() if instance.parent_name in names]
+        assert {(instance.role, instance.reserves.memory_bytes) for instance in records} <= {("refused", 0)}
+    assert outcomes[0] == outcomes[1]

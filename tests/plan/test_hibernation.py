@@ -1,0 +1,87 @@
+"""Hibernation: who hibernates, who wakes, and what both wait for."""
+
+from typing import Any
+
+import pytest
+
+from controller.kinds.observed.observed import State
+from controller.kinds.observed.swap import HibernationAbility
+from controller.kinds.planning.action import HibernateContainer, WakeContainer
+from controller.kinds.planning.outcome import NOT_HIBERNATED, Transient
+from tests.plan.history import History
+
+IDLE: dict[str, Any] = {"idleTimeoutSeconds": 60, "shutdownGracePeriodSeconds": 5}
+
+
+@pytest.fixture
+def history() -> History:
+    history = History()
+    history.engine.at_rest = history.hibernates = True
+    return history
+
+
+def hibernated(history: History, *names: str) -> None:
+    """Sandboxes that idleness hibernated."""
+    for name in names:
+        history.apply(name, lifecycle=IDLE)
+    history.settle(seconds=0)
+    history.settle(seconds=70)
+    for name in names:
+        assert history.condition(name, "Ready") == "False Hibernated"
+
+
+def count(history: History, kind: type) -> int:
+    return sum(isinstance(action, kind) for action in history.engine.calls)
+
+
+def test_few_are_woken_at_once(history: History) -> None:
+    names = [f"web-{number}" for number in range(10)]
+    hibernated(history, *names)
+    for name in names:
+        history.begin_use(name)
+    plan = history.run_pass()
+    assert sum(isinstance(action, WakeContainer) for group in plan.groups for action in group.actions) == 2
+    assert history.condition("web-9", "Scheduled") == "False WakeQueued"
+    history.settle(seconds=0)
+    assert {history.condition(name, "Ready") for name in names} == {"True Running"}
+
+
+def test_a_pause_by_a_person_stays_a_pause(history: History) -> None:
+    history.apply("web", runState="Paused", lifecycle=IDLE)
+    history.settle(seconds=500)
+    assert history.condition("web", "Ready") == "False Paused"
+    assert count(history, HibernateContainer) == 0
+
+
+def test_a_host_that_can_not_lets_it_run(history: History) -> None:
+    history.engine.hibernation = HibernationAbility(False, "NoSwap", "the host has no active swap")
+    history.apply("web", runState="Hibernated", lifecycle=IDLE)
+    history.settle(seconds=0)
+    assert (history.engine.box(history.container_name("web")).state, history.condition("web", "Ready")) == (
+        State.RUNNING,
+        "False HibernationUnavailable",
+    )
+    history.engine.hibernation = HibernationAbility(True, "CompressedMemory")
+    history.settle(seconds=40)
+    assert history.condition("web", "Ready") == "False Hibernated"
+
+
+def test_one_that_can_not_be_hibernated_is_suspended(history: History) -> None:
+    history.engine.fail_next(HibernateContainer, *[Transient(NOT_HIBERNATED, "no")] * 3)
+    history.apply("web", lifecycle=IDLE)
+    history.settle(seconds=0)
+    history.settle(seconds=100)
+    assert history.condition("web", "Suspended") == "True IdleReaped"
+
+
+def test_callers_that_give_up_hold_up_no_wake(history: History) -> None:
+    names = [f"web-{number}" for number in range(10)]
+    hibernated(history, *names)
+    for name in names:
+        history.begin_use(name)
+    history.run_pass()
+    for name in names[:-1]:
+        history.end_use(name)
+    history.settle(seconds=1)
+    assert history.condition("web-9", "Ready") == "True Running"
+    assert {history.condition(name, "Scheduled") for name in names} == {"True Assigned"}
