@@ -253,4 +253,7 @@ class SnapshotKeeper(Keeper):
 
 def _asks(snapshot: Snapshot) -> bool:
     """Return True if a sandbox asks for snapshots from time to time."""
-    return any(box.spec is not None and box.spec.lifecycle.snapshots is not None for box in snapshot.sandboxes.values())
+    return any(
+        sandbox.spec is not None and sandbox.spec.lifecycle.snapshots is not None
+        for sandbox in snapshot.sandboxes.values()
+    )

@@ -178,8 +178,8 @@ def _rows(snapshot: Snapshot, alive: list[Container], usages: Mapping[str, Usage
         instance = snapshot.instances.get(container.uid)
         labels = _labels(snapshot, container)
         restarts = instance.state.restarts if instance else None
-        is_box = container.uid in snapshot.sandboxes  # its reservation includes its volumes
-        disk = limit_of(snapshot, container.uid) if is_box else instance.reserves.disk_bytes if instance else 0
+        is_sandbox = container.uid in snapshot.sandboxes  # its reservation includes its volumes
+        disk = limit_of(snapshot, container.uid) if is_sandbox else instance.reserves.disk_bytes if instance else 0
         yield Row(labels, container, usage, restarts, disk or None)
 
 

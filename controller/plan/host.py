@@ -183,15 +183,15 @@ def _due(memo: Memo, candidates: Set[str], this_pass: Seen, now: float, wakes: l
     return due_uids
 
 
-def _reconcile_sandbox(builder: PlanBuilder, box: Sandbox, key: Settled) -> None:
+def _reconcile_sandbox(builder: PlanBuilder, sandbox: Sandbox, key: Settled) -> None:
     """Decide for one object and add the decision to the plan, or leave it pending if it needs capacity."""
-    snapshot, uid = builder.snapshot, box.obj.uid
+    snapshot, uid = builder.snapshot, sandbox.obj.uid
     instance, result = snapshot.instances.get(uid), snapshot.results.get(uid)
     state = instance.state if instance else InstanceState()
     if result is not None:
         state = remember(fold(state, result, snapshot.now), result)
-        builder.events += events_about(snapshot, instance, result_events(box.obj, result, snapshot.now))
-    context = context_with(snapshot, box, builder.policy, builder.memo, state)
+        builder.events += events_about(snapshot, instance, result_events(sandbox.obj, result, snapshot.now))
+    context = context_with(snapshot, sandbox, builder.policy, builder.memo, state)
     decision = _amended(builder, context, decide(context))
     if decision is None:
         return

@@ -51,25 +51,25 @@ def owned_sandboxes(snapshot: Snapshot, known_sandboxes: Mapping[str, str] | Non
     return by_server
 
 
-def _status(server: StoredModelServer, box: Sandbox | None, snapshot: Snapshot) -> dict[str, Any]:
+def _status(server: StoredModelServer, sandbox: Sandbox | None, snapshot: Snapshot) -> dict[str, Any]:
     obj = server.obj
     fields = {"observedGeneration": obj.generation}
-    ready = dated(_ready(server, box, snapshot), condition_of(obj) or None, obj.generation, snapshot.now)
-    return {**fields, **({"sandbox": box.obj.name} if box else {}), "conditions": [ready]}
+    ready = dated(_ready(server, sandbox, snapshot), condition_of(obj) or None, obj.generation, snapshot.now)
+    return {**fields, **({"sandbox": sandbox.obj.name} if sandbox else {}), "conditions": [ready]}
 
 
-def _ready(server: StoredModelServer, box: Sandbox | None, snapshot: Snapshot) -> Condition:
+def _ready(server: StoredModelServer, sandbox: Sandbox | None, snapshot: Snapshot) -> Condition:
     if server.spec is None:
         return Condition(READY, "False", "Unreadable", "this version can't read its spec; apply it again")
     refusal = snapshot.gateway.servers.get(server.obj.uid)
     if refusal is not None:
         return Condition(READY, "False", refusal.reason, refusal.message)
-    if box is None:
+    if sandbox is None:
         return Condition(READY, "False", "Creating", "its sandbox is being created")
-    ready = condition_of(box.obj)
+    ready = condition_of(sandbox.obj)
     if ready.get("status") == "True":
-        return Condition(READY, "True", "Serving", f"in sandbox `{box.obj.name}`")
+        return Condition(READY, "True", "Serving", f"in sandbox `{sandbox.obj.name}`")
     reason, message = str(ready.get("reason", "Creating")), str(ready.get("message", ""))
     if reason in idle.REASONS:
         return Condition(READY, "True", "Idle", "it was idle, and is started by the next request")
-    return Condition(READY, "False", reason, f"sandbox `{box.obj.name}`: {message}" if message else "")
+    return Condition(READY, "False", reason, f"sandbox `{sandbox.obj.name}`: {message}" if message else "")

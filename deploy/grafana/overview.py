@@ -15,8 +15,8 @@ from deploy.grafana.panels import (
 
 OF = 'namespace=~"$namespace"'
 # A pool member is no sandbox yet: it is shown with its pool.
-BOXES = f'{OF}, sandbox!=""'
-BY_BOX = "{{namespace}}/{{sandbox}}"
+OF_SANDBOXES = f'{OF}, sandbox!=""'
+BY_SANDBOX = "{{namespace}}/{{sandbox}}"
 
 
 def overview() -> str:
@@ -137,7 +137,12 @@ def _use() -> Row:
             Panel(
                 "CPU by sandbox",
                 "Cores in use, top 20.",
-                ((f"topk(20, namespace_sandbox:paddock_container_cpu_usage_seconds:rate2m{{{BOXES}}})", BY_BOX),),
+                (
+                    (
+                        f"topk(20, namespace_sandbox:paddock_container_cpu_usage_seconds:rate2m{{{OF_SANDBOXES}}})",
+                        BY_SANDBOX,
+                    ),
+                ),
                 unit=CORES,
                 decimals=3,
                 width=12,
@@ -152,8 +157,8 @@ def _use() -> Row:
                 (
                     (
                         f"topk(20, sum by (namespace, sandbox)"
-                        f" (paddock_container_memory_working_set_bytes{{{BOXES}}}))",
-                        BY_BOX,
+                        f" (paddock_container_memory_working_set_bytes{{{OF_SANDBOXES}}}))",
+                        BY_SANDBOX,
                     ),
                 ),
                 unit="bytes",
@@ -174,7 +179,13 @@ def _near() -> Row:
             Panel(
                 "Nearest to memory limit",
                 "Working set as a share of the limit. The kernel kills processes at 100 %.",
-                ((f"topk(10, namespace_sandbox:paddock_container_memory_working_set_bytes:ratio{{{BOXES}}})", BY_BOX),),
+                (
+                    (
+                        "topk(10, namespace_sandbox:paddock_container_memory_working_set_bytes:ratio"
+                        f"{{{OF_SANDBOXES}}})",
+                        BY_SANDBOX,
+                    ),
+                ),
                 unit="percentunit",
                 kind="bars",
                 width=6,
@@ -191,8 +202,8 @@ def _near() -> Row:
                 (
                     (
                         "topk(10, namespace_sandbox:paddock_container_cpu_cfs_throttled_periods:ratio_rate5m"
-                        f"{{{BOXES}}})",
-                        BY_BOX,
+                        f"{{{OF_SANDBOXES}}})",
+                        BY_SANDBOX,
                     ),
                 ),
                 unit="percentunit",
@@ -208,7 +219,7 @@ def _near() -> Row:
             Panel(
                 "Nearest to PID limit",
                 "Processes and threads as a share of the limit. Forks fail at 100 %.",
-                ((f"topk(10, namespace_sandbox:paddock_container_pids:ratio{{{BOXES}}})", BY_BOX),),
+                ((f"topk(10, namespace_sandbox:paddock_container_pids:ratio{{{OF_SANDBOXES}}})", BY_SANDBOX),),
                 unit="percentunit",
                 kind="bars",
                 width=6,
@@ -224,8 +235,8 @@ def _near() -> Row:
                 "Size of the writable layer, top 10.",
                 (
                     (
-                        f"topk(10, sum by (namespace, sandbox) (paddock_container_fs_usage_bytes{{{BOXES}}}))",
-                        BY_BOX,
+                        f"topk(10, sum by (namespace, sandbox) (paddock_container_fs_usage_bytes{{{OF_SANDBOXES}}}))",
+                        BY_SANDBOX,
                     ),
                 ),
                 unit="bytes",
@@ -247,8 +258,8 @@ def _host() -> Row:
                 "Hibernated",
                 "Memory of hibernated sandboxes: what stayed in memory, and what is in swap, before compression.",
                 (
-                    (f"sum(paddock_sandbox_hibernated_resident_bytes{{{BOXES}}})", "in memory"),
-                    (f"sum(paddock_sandbox_hibernated_swapped_bytes{{{BOXES}}})", "in swap"),
+                    (f"sum(paddock_sandbox_hibernated_resident_bytes{{{OF_SANDBOXES}}})", "in memory"),
+                    (f"sum(paddock_sandbox_hibernated_swapped_bytes{{{OF_SANDBOXES}}})", "in swap"),
                 ),
                 unit="bytes",
                 empty="No sandbox is hibernated",

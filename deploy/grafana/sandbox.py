@@ -2,7 +2,7 @@
 
 from deploy.grafana.panels import CORES, NAMESPACE, Panel, Row, Variable, make
 
-BOX = 'namespace=~"$namespace", sandbox=~"$sandbox"'
+OF_SANDBOX = 'namespace=~"$namespace", sandbox=~"$sandbox"'
 SANDBOX = Variable("sandbox", 'label_values(paddock_sandbox_info{namespace=~"$namespace"}, sandbox)', all_first=False)
 WHO = (("namespace", "Namespace"), ("sandbox", "Sandbox"))
 
@@ -21,7 +21,7 @@ def _life() -> Row:
             Panel(
                 "State",
                 "Current state.",
-                ((f"paddock_sandbox_status_state{{{BOX}}} == 1", "{{sandbox}}: {{state}}"),),
+                ((f"paddock_sandbox_status_state{{{OF_SANDBOX}}} == 1", "{{sandbox}}: {{state}}"),),
                 kind="stat",
                 width=6,
                 height=9,
@@ -31,7 +31,7 @@ def _life() -> Row:
             Panel(
                 "Uptime",
                 "Time since its container last started.",
-                ((f"time() - paddock_container_start_time_seconds{{{BOX}}}", "{{sandbox}}"),),
+                ((f"time() - paddock_container_start_time_seconds{{{OF_SANDBOX}}}", "{{sandbox}}"),),
                 unit="s",
                 kind="stat",
                 width=5,
@@ -41,7 +41,7 @@ def _life() -> Row:
             Panel(
                 "Restarts",
                 "Restarts and repairs since it was created.",
-                ((f"paddock_sandbox_status_restarts_total{{{BOX}}}", "{{sandbox}}"),),
+                ((f"paddock_sandbox_status_restarts_total{{{OF_SANDBOX}}}", "{{sandbox}}"),),
                 kind="stat",
                 width=5,
                 height=9,
@@ -52,7 +52,7 @@ def _life() -> Row:
             Panel(
                 "Conditions",
                 "Conditions with status True or False.",
-                ((f"paddock_sandbox_status_condition{{{BOX}}}", ""),),
+                ((f"paddock_sandbox_status_condition{{{OF_SANDBOX}}}", ""),),
                 kind="table",
                 width=8,
                 height=9,
@@ -63,7 +63,7 @@ def _life() -> Row:
             Panel(
                 "Details",
                 "Image, security level, network and pool of the running container.",
-                ((f"paddock_container_info{{{BOX}}}", ""),),
+                ((f"paddock_container_info{{{OF_SANDBOX}}}", ""),),
                 kind="table",
                 width=24,
                 height=5,
@@ -92,16 +92,16 @@ def _compute() -> Row:
                 "Cores in use, and the limit.",
                 (
                     (
-                        f"sum by (namespace, sandbox) (rate(paddock_container_cpu_user_seconds_total{{{BOX}}}"
+                        f"sum by (namespace, sandbox) (rate(paddock_container_cpu_user_seconds_total{{{OF_SANDBOX}}}"
                         "[$__rate_interval]))",
                         "{{sandbox}} user",
                     ),
                     (
-                        f"sum by (namespace, sandbox) (rate(paddock_container_cpu_system_seconds_total{{{BOX}}}"
+                        f"sum by (namespace, sandbox) (rate(paddock_container_cpu_system_seconds_total{{{OF_SANDBOX}}}"
                         "[$__rate_interval]))",
                         "{{sandbox}} system",
                     ),
-                    (f"paddock_container_spec_cpu_limit_cores{{{BOX}}}", "{{sandbox}} limit"),
+                    (f"paddock_container_spec_cpu_limit_cores{{{OF_SANDBOX}}}", "{{sandbox}} limit"),
                 ),
                 unit=CORES,
                 decimals=3,
@@ -112,8 +112,8 @@ def _compute() -> Row:
                 "Share of CPU periods in which it was throttled.",
                 (
                     (
-                        f"rate(paddock_container_cpu_cfs_throttled_periods_total{{{BOX}}}[$__rate_interval])"
-                        f" / rate({periods}{{{BOX}}}[$__rate_interval])",
+                        f"rate(paddock_container_cpu_cfs_throttled_periods_total{{{OF_SANDBOX}}}[$__rate_interval])"
+                        f" / rate({periods}{{{OF_SANDBOX}}}[$__rate_interval])",
                         "{{sandbox}}",
                     ),
                 ),
@@ -127,8 +127,8 @@ def _compute() -> Row:
                 "PIDs",
                 "Processes and threads, and the limit.",
                 (
-                    (f"paddock_container_pids{{{BOX}}}", "{{sandbox}}"),
-                    (f"paddock_container_pids_limit{{{BOX}}}", "{{sandbox}} limit"),
+                    (f"paddock_container_pids{{{OF_SANDBOX}}}", "{{sandbox}}"),
+                    (f"paddock_container_pids_limit{{{OF_SANDBOX}}}", "{{sandbox}} limit"),
                 ),
                 decimals=0,
                 empty="It does not run",
@@ -145,9 +145,9 @@ def _memory() -> Row:
                 "Memory",
                 "Working set (memory that can't be reclaimed), peak, and the limit.",
                 (
-                    (f"paddock_container_memory_working_set_bytes{{{BOX}}}", "{{sandbox}} working set"),
-                    (f"paddock_container_memory_peak_bytes{{{BOX}}}", "{{sandbox}} peak"),
-                    (f"paddock_container_spec_memory_limit_bytes{{{BOX}}}", "{{sandbox}} limit"),
+                    (f"paddock_container_memory_working_set_bytes{{{OF_SANDBOX}}}", "{{sandbox}} working set"),
+                    (f"paddock_container_memory_peak_bytes{{{OF_SANDBOX}}}", "{{sandbox}} peak"),
+                    (f"paddock_container_spec_memory_limit_bytes{{{OF_SANDBOX}}}", "{{sandbox}} limit"),
                 ),
                 unit="bytes",
                 empty="It does not run",
@@ -156,9 +156,9 @@ def _memory() -> Row:
                 "Memory by type",
                 "Areas on each other: anonymous memory, page cache including tmpfs, and swap while it is hibernated.",
                 (
-                    (f"paddock_container_memory_rss_bytes{{{BOX}}}", "{{sandbox}} anonymous"),
-                    (f"paddock_container_memory_cache_bytes{{{BOX}}}", "{{sandbox}} cache and tmpfs"),
-                    (f"paddock_sandbox_hibernated_swapped_bytes{{{BOX}}}", "{{sandbox}} swap (hibernated)"),
+                    (f"paddock_container_memory_rss_bytes{{{OF_SANDBOX}}}", "{{sandbox}} anonymous"),
+                    (f"paddock_container_memory_cache_bytes{{{OF_SANDBOX}}}", "{{sandbox}} cache and tmpfs"),
+                    (f"paddock_sandbox_hibernated_swapped_bytes{{{OF_SANDBOX}}}", "{{sandbox}} swap (hibernated)"),
                 ),
                 unit="bytes",
                 stacked=True,
@@ -168,8 +168,11 @@ def _memory() -> Row:
                 "Memory limit hits",
                 "Times the limit was reached, and OOM kills, in five minutes.",
                 (
-                    (f"increase(paddock_container_memory_limit_hits_total{{{BOX}}}[5m])", "{{sandbox}} limit reached"),
-                    (f"increase(paddock_container_oom_kills_total{{{BOX}}}[5m])", "{{sandbox}} OOM kills"),
+                    (
+                        f"increase(paddock_container_memory_limit_hits_total{{{OF_SANDBOX}}}[5m])",
+                        "{{sandbox}} limit reached",
+                    ),
+                    (f"increase(paddock_container_oom_kills_total{{{OF_SANDBOX}}}[5m])", "{{sandbox}} OOM kills"),
                 ),
                 decimals=0,
                 empty="It does not run",
@@ -187,11 +190,11 @@ def _flow() -> Row:
                 "Bytes per second; none for a sandbox without a network.",
                 (
                     (
-                        f"rate(paddock_container_network_receive_bytes_total{{{BOX}}}[$__rate_interval])",
+                        f"rate(paddock_container_network_receive_bytes_total{{{OF_SANDBOX}}}[$__rate_interval])",
                         "{{sandbox}} in",
                     ),
                     (
-                        f"rate(paddock_container_network_transmit_bytes_total{{{BOX}}}[$__rate_interval])",
+                        f"rate(paddock_container_network_transmit_bytes_total{{{OF_SANDBOX}}}[$__rate_interval])",
                         "{{sandbox}} out",
                     ),
                 ),
@@ -202,9 +205,12 @@ def _flow() -> Row:
                 "Disk I/O",
                 "Bytes per second from and to block devices; cgroup v1 does not count buffered writes.",
                 (
-                    (f"rate(paddock_container_fs_reads_bytes_total{{{BOX}}}[$__rate_interval])", "{{sandbox}} read"),
                     (
-                        f"rate(paddock_container_fs_writes_bytes_total{{{BOX}}}[$__rate_interval])",
+                        f"rate(paddock_container_fs_reads_bytes_total{{{OF_SANDBOX}}}[$__rate_interval])",
+                        "{{sandbox}} read",
+                    ),
+                    (
+                        f"rate(paddock_container_fs_writes_bytes_total{{{OF_SANDBOX}}}[$__rate_interval])",
                         "{{sandbox}} written",
                     ),
                 ),
@@ -215,8 +221,8 @@ def _flow() -> Row:
                 "Writable layer",
                 "Size of the writable layer, and the disk reserved for it.",
                 (
-                    (f"paddock_container_fs_usage_bytes{{{BOX}}}", "{{sandbox}}"),
-                    (f"paddock_sandbox_spec_fs_limit_bytes{{{BOX}}}", "{{sandbox}} limit"),
+                    (f"paddock_container_fs_usage_bytes{{{OF_SANDBOX}}}", "{{sandbox}}"),
+                    (f"paddock_sandbox_spec_fs_limit_bytes{{{OF_SANDBOX}}}", "{{sandbox}} limit"),
                 ),
                 unit="bytes",
                 empty="Not measured yet: about a minute after the first start",

@@ -218,7 +218,7 @@ class Worker:
     def _silent(self) -> tuple[str, str]:
         """Return the error of a worker that ended without a result."""
         code = self._wait_for_exit(_CLEAN_SECONDS)
-        if code == files_worker.BOX_ENDED:
+        if code == files_worker.SANDBOX_ENDED:
             return "NotRunning", "the sandbox stopped meanwhile; retry once it is Ready"
         if code == -signal.SIGKILL and not self._closed:
             return "NoSpace", "the sandbox's memory limit is reached (tmpfs counts); raise it, or remove files"

@@ -23,7 +23,7 @@ from typing import Any
 from controller.archive.moving import move, write_all
 from controller.engine.files.results import CutOff, Result, outcome
 
-BOX_ENDED = 3
+SANDBOX_ENDED = 3
 _LENGTH = struct.Struct(">I")
 _MEMORY_BYTES = 512 << 20
 _NO_NEW_PRIVS = 38
@@ -104,7 +104,7 @@ def end_with(process: int) -> None:
         poll = select.poll()
         poll.register(process, select.POLLIN)
         poll.poll()
-        os._exit(BOX_ENDED)
+        os._exit(SANDBOX_ENDED)
 
     threading.Thread(target=watch, daemon=True).start()
 
@@ -166,7 +166,7 @@ def main() -> int:
 
     report = outcome(work)
     if "error" in report and _has_ended(process, report):
-        return BOX_ENDED
+        return SANDBOX_ENDED
     with suppress(OSError):  # the daemon has gone
         say(report)
     return int("error" in report)

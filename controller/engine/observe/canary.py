@@ -94,24 +94,26 @@ class DockerCanary:
     def _tried(self, config: ContainerConfig, range_: str) -> CanaryTry:
         labels = {LABEL: self._instance_id}
         with ExitStack() as sockets:
-            boxes, existing_names = [], {network["Name"] for network in self._networks()}
+            containers, existing_names = [], {network["Name"] for network in self._networks()}
             for name in (self._open, self._sealed):
                 if name not in existing_names:
                     self._make_network(name, range_, labels, sealed=name == self._sealed)
-                boxes.append(self._start(name, replace(config, network_mode=name), labels))
+                containers.append(self._start(name, replace(config, network_mode=name), labels))
             aims = [*_host(sockets, range_), (*METADATA, "the metadata service"), *_local_network(range_)]
-            listeners = [_listener(sockets, box) for box in boxes]
+            listeners = [_listener(sockets, container) for container in containers]
             attempts = []
-            for box, mine in zip(boxes, listeners, strict=True):
+            for container, mine in zip(containers, listeners, strict=True):
                 siblings = ((*listener, "another sandbox's network") for listener in listeners if listener != mine)
-                attempts += [(box, address, port, what) for address, port, what in (*aims, *siblings)]
-            controls = [(box, *mine, "") for box, mine in zip(boxes, listeners, strict=True)]
+                attempts += [(container, address, port, what) for address, port, what in (*aims, *siblings)]
+            controls = [(container, *mine, "") for container, mine in zip(containers, listeners, strict=True)]
             with ThreadPoolExecutor(32, thread_name_prefix="canary") as pool:
                 answered = list(pool.map(lambda attempt: _answers(*attempt[:3]), [*attempts, *controls]))
         if not all(answered[len(attempts) :]):
             return CanaryTry(trouble="the canary can't even reach itself, so its result means nothing")
         reached = [attempt for attempt, open_ in zip(attempts, answered, strict=False) if open_]
-        return CanaryTry(tuple(f"{what} ({address}) from {box.network}" for box, address, _, what in reached))
+        return CanaryTry(
+            tuple(f"{what} ({address}) from {container.network}" for container, address, _, what in reached)
+        )
 
     def _make_network(self, name: str, range_: str, labels: Mapping[str, str], *, sealed: bool) -> None:
         """Create a network on the last free subnet of the range; sandboxes' subnets may be anywhere in it."""
@@ -157,12 +159,12 @@ def _creating(network_body: Mapping[str, Any]) -> Callable[[Any], Any]:
     return lambda api: api.create_network(**network_body)
 
 
-def _listener(sockets: ExitStack, box: _Canary) -> tuple[str, int]:
+def _listener(sockets: ExitStack, container: _Canary) -> tuple[str, int]:
     """Listen in its network; return address and port."""
-    link = sockets.enter_context(box.socket())
-    link.bind((box.address, 0))
+    link = sockets.enter_context(container.socket())
+    link.bind((container.address, 0))
     link.listen(8)
-    return box.address, link.getsockname()[1]
+    return container.address, link.getsockname()[1]
 
 
 def _host(sockets: ExitStack, range_: str) -> Iterator[tuple[str, int, str]]:
@@ -220,11 +222,11 @@ def _last_subnets(range_: str) -> Iterator[str]:
         yield f"{network.broadcast_address + 1 - 16 * number}/28"
 
 
-def _answers(box: _Canary, address: str, port: int) -> bool:
+def _answers(container: _Canary, address: str, port: int) -> bool:
     """Tell whether a connection from within its network is answered: accepted or refused.
 
     The guard drops silently, before any rule of the host's refuses. A missing route is no answer.
     """
-    with box.socket() as link:
+    with container.socket() as link:
         link.settimeout(_SECONDS)
         return link.connect_ex((address, port)) in (0, errno.ECONNREFUSED)

@@ -113,13 +113,13 @@ class ReconcileContext:
 
         A guard whose state is unreadable is neither lost nor back: its last known state counts.
         """
-        box, lost = self.container, self.network.guard_lost
+        container, lost = self.container, self.network.guard_lost
         if self.state.unguarded:
             lost = lost or self.network.unguarded
-        if not lost or box is None or box.state not in ALIVE:
+        if not lost or container is None or container.state not in ALIVE:
             return ""
         is_open = self.rendered is not None and self.rendered.open is not None
-        return lost if is_open or any(bridge.name in box.networks for bridge in self.network.bridges) else ""
+        return lost if is_open or any(bridge.name in container.networks for bridge in self.network.bridges) else ""
 
     def event(self, reason: str, message: str, *, warning: bool = False) -> Event:
         """Return an event about this object, now."""

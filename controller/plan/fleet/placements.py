@@ -194,24 +194,24 @@ def placements(
     losses, settled = losses or Losses(), {} if settled is None else settled
     steps: list[Step] = []
     waits: dict[str, Wait] = {}
-    boxes = {box.obj.uid: box for box in sandboxes}
-    if losses.away or losses.released or not settled.keys() <= boxes.keys():
+    sandboxes_by_uid = {sandbox.obj.uid: sandbox for sandbox in sandboxes}
+    if losses.away or losses.released or not settled.keys() <= sandboxes_by_uid.keys():
         settled.clear()
-    unsettled = sorted(_unsettled(boxes, had, settled), key=_order)
-    for box in filter(is_on_its_way, unsettled):
-        quota.count(box)
-    for box in unsettled:
-        record = had.get(box.obj.uid)
-        settled.pop(box.obj.uid, None)
-        if host_of(box.obj, UNBOUND) != UNBOUND:
-            due = (*(_lost(box, record, losses) or _bound(box, policy, record)),)
+    unsettled = sorted(_unsettled(sandboxes_by_uid, had, settled), key=_order)
+    for sandbox in filter(is_on_its_way, unsettled):
+        quota.count(sandbox)
+    for sandbox in unsettled:
+        record = had.get(sandbox.obj.uid)
+        settled.pop(sandbox.obj.uid, None)
+        if host_of(sandbox.obj, UNBOUND) != UNBOUND:
+            due = (*(_lost(sandbox, record, losses) or _bound(sandbox, policy, record)),)
             steps += due
-            if is_waiting(box) and box.obj.deleted_at is None:
-                quota.admit(box)  # what is younger waits behind it
-            elif not due and not is_on_its_way(box):
-                settled[box.obj.uid] = (box, record)
-        elif box.obj.deleted_at is None:
-            steps += _unbound(box, policy, record, waits=waits, quota=quota, images=images)
+            if is_waiting(sandbox) and sandbox.obj.deleted_at is None:
+                quota.admit(sandbox)  # what is younger waits behind it
+            elif not due and not is_on_its_way(sandbox):
+                settled[sandbox.obj.uid] = (sandbox, record)
+        elif sandbox.obj.deleted_at is None:
+            steps += _unbound(sandbox, policy, record, waits=waits, quota=quota, images=images)
     quota.count_members()
     slots, shortages = set[str](), dict[str, str]()
     for slot in _admitted_slots(pools, policy, had, quota=quota, shortages=shortages, images=images):
@@ -219,43 +219,43 @@ def placements(
         record = had.get(slot.uid)
         if record is None or replace(record.placement, labels=slot.labels) != slot:
             steps.append(Place(slot))
-    steps += [Release(uid) for uid in sorted(uid for uid in had if uid not in boxes and uid not in slots)]
+    steps += [Release(uid) for uid in sorted(uid for uid in had if uid not in sandboxes_by_uid and uid not in slots)]
     return Placements(tuple(steps), MappingProxyType(waits), MappingProxyType(shortages))
 
 
-def _unsettled(boxes: Mapping[str, Sandbox], had: Mapping[str, PlacedRecord], settled: Settled) -> list[Sandbox]:
+def _unsettled(sandboxes: Mapping[str, Sandbox], had: Mapping[str, PlacedRecord], settled: Settled) -> list[Sandbox]:
     """Return the sandboxes that are not settled. There may be 100,000: what is the same Python object costs nothing."""
     return [
-        box
-        for uid, box in boxes.items()
+        sandbox
+        for uid, sandbox in sandboxes.items()
         if (prior := settled.get(uid)) is None
-        or prior[0] is not box
+        or prior[0] is not sandbox
         or (prior[1] is not (record := had.get(uid)) and prior[1] != record)
     ]
 
 
-def _order(box: Sandbox) -> tuple[int, float, str]:
+def _order(sandbox: Sandbox) -> tuple[int, float, str]:
     """Return the sort key: the highest priority first, then the oldest."""
-    return -(box.spec.priority if box.spec else 0), box.obj.created_at, box.obj.uid
+    return -(sandbox.spec.priority if sandbox.spec else 0), sandbox.obj.created_at, sandbox.obj.uid
 
 
 def _unbound(
-    box: Sandbox,
+    sandbox: Sandbox,
     policy: Policy,
     record: PlacedRecord | None,
     waits: dict[str, Wait],
     quota: PlacementQuota,
     images: ImagePlaces,
 ) -> Iterator[Step]:
-    obj = box.obj
-    desired = _placement_of(box, policy, binding_of(obj) + 1, UNBOUND, images)
+    obj = sandbox.obj
+    desired = _placement_of(sandbox, policy, binding_of(obj) + 1, UNBOUND, images)
     if desired is None:
-        waits[obj.uid] = ("InvalidSpec", box.broken) if box.broken else NO_TEMPLATE
+        waits[obj.uid] = ("InvalidSpec", sandbox.broken) if sandbox.broken else NO_TEMPLATE
         return
-    if message := _needs_its_host(box):
+    if message := _needs_its_host(sandbox):
         waits[obj.uid] = ("HostNeeded", message)
         return
-    if lacking := quota.admit(box):
+    if lacking := quota.admit(sandbox):
         waits[obj.uid] = (WAITS, lacking)
         if record is not None:
             yield Release(obj.uid)
@@ -270,33 +270,33 @@ def _unbound(
         waits[obj.uid] = (PENDING, record.state.message) if isinstance(record.state, Pending) else ASKED
 
 
-def _needs_its_host(box: Sandbox) -> str:
+def _needs_its_host(sandbox: Sandbox) -> str:
     """Return why only a person can say where the sandbox runs; "" if the scheduler can."""
-    assert box.spec is not None
-    assert box.template is not None
-    of_one = mounts.of_one_host(box.spec, box.template, box.obj.name)
-    host_bound = (*of_one, *(("its peers' network",) if box.spec.network.peers == "Allowed" else ()))
+    assert sandbox.spec is not None
+    assert sandbox.template is not None
+    of_one = mounts.of_one_host(sandbox.spec, sandbox.template, sandbox.obj.name)
+    host_bound = (*of_one, *(("its peers' network",) if sandbox.spec.network.peers == "Allowed" else ()))
     if not host_bound:
         return ""
     return f"it needs what is on one host ({', '.join(host_bound)}), which the scheduler does not know: write `host:`"
 
 
-def _lost(box: Sandbox, record: PlacedRecord | None, losses: Losses) -> tuple[Step, ...]:
+def _lost(sandbox: Sandbox, record: PlacedRecord | None, losses: Losses) -> tuple[Step, ...]:
     """Return the step that takes a sandbox from its lost host; none if it stays."""
-    obj, host = box.obj, host_of(box.obj, UNBOUND)
-    if box.spec is None or box.spec.host is not None or obj.deleted_at is not None:
+    obj, host = sandbox.obj, host_of(sandbox.obj, UNBOUND)
+    if sandbox.spec is None or sandbox.spec.host is not None or obj.deleted_at is not None:
         return ()
     if host in losses.released:
         return (Unbind(obj.ref, host, binding_of(obj), f"host {host} is off for good, says its spec"),)
     down = record is not None and isinstance(record.state, Lost)
-    if box.spec.on_host_loss == "Recreate" and host in losses.away and down:
+    if sandbox.spec.on_host_loss == "Recreate" and host in losses.away and down:
         return (Unbind(obj.ref, host, binding_of(obj), f"host {host} is down, and its daemon is away"),)
     return ()
 
 
-def _bound(box: Sandbox, policy: Policy, record: PlacedRecord | None) -> Iterator[Step]:
-    obj, host = box.obj, host_of(box.obj, UNBOUND)
-    desired = _placement_of(box, policy, binding_of(obj), host)
+def _bound(sandbox: Sandbox, policy: Policy, record: PlacedRecord | None) -> Iterator[Step]:
+    obj, host = sandbox.obj, host_of(sandbox.obj, UNBOUND)
+    desired = _placement_of(sandbox, policy, binding_of(obj), host)
     if desired is None:  # it keeps what it has
         return
     placement = record.placement if record is not None else None
@@ -315,15 +315,15 @@ def _bound(box: Sandbox, policy: Policy, record: PlacedRecord | None) -> Iterato
 
 
 def _placement_of(
-    box: Sandbox, policy: Policy, binding: int, host: str, images: ImagePlaces = NO_IMAGES
+    sandbox: Sandbox, policy: Policy, binding: int, host: str, images: ImagePlaces = NO_IMAGES
 ) -> Placement | None:
     """Return the placement that the sandbox needs; None if that can't be told."""
-    spec = box.spec
-    template = box.template
-    obj = box.obj
+    spec = sandbox.spec
+    template = sandbox.template
+    obj = sandbox.obj
     if spec is None or template is None:
         return None
-    running = not host or not _rests(box)
+    running = not host or not _rests(sandbox)
     return _placement(
         obj, obj.uid, spec, template=template, policy=policy, images=images, binding=binding, host=host, running=running
     )
@@ -419,10 +419,10 @@ def _selector(spec: SandboxSpec, template: Template, level: Level | None) -> dic
     return labels
 
 
-def _rests(box: Sandbox) -> bool:
+def _rests(sandbox: Sandbox) -> bool:
     """Return True if its container has stopped and is not to be started, or waits for a quota."""
-    stopped = (stored_condition(box.obj, type_).get("status") == "True" for type_ in ("Suspended", "Finished"))
-    return is_waiting(box) or any(stopped)
+    stopped = (stored_condition(sandbox.obj, type_).get("status") == "True" for type_ in ("Suspended", "Finished"))
+    return is_waiting(sandbox) or any(stopped)
 
 
 def host_settings(

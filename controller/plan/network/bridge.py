@@ -56,8 +56,8 @@ def ready(context: ReconcileContext) -> Condition | None:
         return None
     if context.blind:
         return Condition("NetworkReady", "Unknown", "EngineUnreachable", context.blind)
-    lacking, box = egress.lacking(context), context.container
-    up = box is not None and box.state in ALIVE and box.networks == (desired.network,)
+    lacking, container = egress.lacking(context), context.container
+    up = container is not None and container.state in ALIVE and container.networks == (desired.network,)
     if up and context.unconfined:
         return Condition("NetworkReady", "False", egress.UNGUARDED, context.unconfined)
     if up and context.network.unguarded:
@@ -68,7 +68,7 @@ def ready(context: ReconcileContext) -> Condition | None:
     if up:
         message = "the Internet and the local network" if desired.local else "the Internet, and nothing local"
         return Condition("NetworkReady", "True", "Local" if desired.local else "Public", f"reaches {message}")
-    if box is not None and box.state in ALIVE:
+    if container is not None and container.state in ALIVE:
         return Condition("NetworkReady", "False", "NotUp", f"it is not on {desired.network} alone")
     if lacking is not None:
         return Condition("NetworkReady", "False", *lacking)
@@ -121,8 +121,12 @@ def _forgotten(context: ReconcileContext, decision: Decision) -> Decision:
 
 def _cleared(context: ReconcileContext, decision: Decision, strays: tuple[Network, ...]) -> Decision:
     """Remove these networks, once the sandbox's own container is off them."""
-    box = context.container
-    free = [stray for stray in strays if box is None or (stray.name not in box.networks and not context.deleting)]
+    container = context.container
+    free = [
+        stray
+        for stray in strays
+        if container is None or (stray.name not in container.networks and not context.deleting)
+    ]
     if not free or any(isinstance(action, CreateContainer | ConnectNetwork) for action in decision.actions):
         return decision
     why = "deleted" if context.deleting else "its level has no such network"

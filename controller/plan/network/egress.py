@@ -165,13 +165,18 @@ def ready(context: ReconcileContext) -> Condition:
 
 def missing_condition(context: ReconcileContext) -> Condition | None:
     """Return the NetworkReady condition of a running sandbox whose own network is gone; None: it is there."""
-    box, rendered = context.container, context.rendered
-    if box is None or box.state not in ALIVE or rendered is None or (rendered.open is None and rendered.sealed is None):
+    container, rendered = context.container, context.rendered
+    if (
+        container is None
+        or container.state not in ALIVE
+        or rendered is None
+        or (rendered.open is None and rendered.sealed is None)
+    ):
         return None
     name = rendered.config.network_mode
     networks = (context.network.sealed, *context.network.bridges)
     network = next((candidate for candidate in networks if candidate is not None and candidate.name == name), None)
-    if name not in box.networks or (network is not None and network.is_linked):
+    if name not in container.networks or (network is not None and network.is_linked):
         return None
     cause = "the engine has it no more" if network is None else "its bridge was removed from this host"
     message = f"its network {name} is gone ({cause}); its next start makes it again: {_RESUME % context.obj.name}"
@@ -291,12 +296,12 @@ def _earlier(first: float | None, second: float | None) -> float | None:
 
 def _on_network(context: ReconcileContext, sealed_network: Sealed) -> bool:
     """Return True if its container is on the existing network: that one is kept until the next start."""
-    box = context.container
+    container = context.container
     return (
         context.network.sealed is not None
-        and box is not None
-        and box.state in ALIVE
-        and sealed_network.network in box.networks
+        and container is not None
+        and container.state in ALIVE
+        and sealed_network.network in container.networks
     )
 
 
@@ -388,9 +393,9 @@ def _removals(containers: tuple[Container, ...], why: str) -> list[Action]:
 
 def _clear(context: ReconcileContext, decision: Decision) -> Decision:
     """Remove all of it, once the sandbox's own container is off its network."""
-    network, box = context.network, context.container
+    network, container = context.network, context.container
     name = sealed_name(context.obj.uid)
-    on_it = box is not None and (name in box.networks or context.deleting)
+    on_it = container is not None and (name in container.networks or context.deleting)
     if on_it or any(isinstance(action, CreateContainer) for action in decision.actions):
         return decision
     if not network.containers and network.sealed is None:

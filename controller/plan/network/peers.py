@@ -82,11 +82,11 @@ def reconcile_peers(context: ReconcileContext, decision: Decision) -> Decision:
 
 def unplugged(context: ReconcileContext) -> bool:
     """Return True if a stopped container cannot start because the shared bridge was replaced since."""
-    box = context.container
+    container = context.container
     return (
         has_peers(context)
-        and box is not None
-        and peers_name(context.obj.namespace) in box.networks
+        and container is not None
+        and peers_name(context.obj.namespace) in container.networks
         and _differs(context)
     )
 
@@ -112,9 +112,9 @@ def deserted(snapshot: Snapshot) -> list[Network]:
     ]
     if not shared_networks:
         return []
-    boxes = snapshot.sandboxes.values()
+    sandboxes = snapshot.sandboxes.values()
     namespaces = {
-        sandbox.obj.namespace for sandbox in boxes if sandbox.spec and sandbox.spec.network.peers == "Allowed"
+        sandbox.obj.namespace for sandbox in sandboxes if sandbox.spec and sandbox.spec.network.peers == "Allowed"
     }
     used_names = {
         name

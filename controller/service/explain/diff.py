@@ -166,14 +166,16 @@ class Diff:
         if last is None or last.observed.revision == 0:
             raise errors.ServiceUnavailable("the daemon has not observed the engine yet; try again in a moment")
         desired = self._desired(last, found)
-        boxes = {uid: sandbox for uid, sandbox in last.sandboxes.items() if uid not in desired} | desired
+        planned_sandboxes = {uid: sandbox for uid, sandbox in last.sandboxes.items() if uid not in desired} | desired
         quotas = {**last.quotas, **{quota.obj.uid: quota for quota in _quotas(found)}}
         objects = [difference.after for difference in found if difference.after is not None]
         pools = {
             **pools_of(last, changed_profiles(objects)),
             **{pool.obj.uid: pool for pool in self._pools(last, found)},
         }
-        before = replace(last, now=self._clock.now(), sandboxes=boxes, quotas=quotas, pools={**last.pools, **pools})
+        before = replace(
+            last, now=self._clock.now(), sandboxes=planned_sandboxes, quotas=quotas, pools={**last.pools, **pools}
+        )
         before = replace(before, profiles=profiles_after(last, objects))
         policy = as_seen(self._policy, before)
         created = {
@@ -182,7 +184,7 @@ class Diff:
             if difference.after is not None and difference.result == "created"
         }
         world, claims = with_claims(before, [sandbox for uid, sandbox in desired.items() if uid in created], policy)
-        desired = {sandbox.obj.uid: sandbox for sandbox in (claims.get(uid, box) for uid, box in desired.items())}
+        desired = {member.obj.uid: member for member in (claims.get(uid, sandbox) for uid, sandbox in desired.items())}
         found = [_with_uid(difference, _uid_of(difference, claims)) for difference in found]
         forecasts, after = forecast_all(world, desired.keys() | pools.keys(), policy)
         quota_movements = tuple(movements(before, after))
@@ -224,19 +226,19 @@ class Diff:
             for difference in differences
             if difference.after is not None and difference.kind.name == "SandboxTemplate"
         }
-        boxes = {
+        sandboxes = {
             difference.after.uid: self._sandbox(difference.after, templates)
             for difference in differences
             if difference.after is not None and difference.kind.name == "Sandbox"
         }
-        for uid, box in last.sandboxes.items():
-            if uid not in boxes and _refers(box) in templates:
-                boxes[uid] = self._sandbox(box.obj, templates)
+        for uid, sandbox in last.sandboxes.items():
+            if uid not in sandboxes and _refers(sandbox) in templates:
+                sandboxes[uid] = self._sandbox(sandbox.obj, templates)
         return {
             **sandboxes_of(
                 last, changed_profiles(difference.after for difference in differences if difference.after is not None)
             ),
-            **boxes,
+            **sandboxes,
         }
 
     def _sandbox(self, obj: StoredObject, templates: Mapping[tuple[str, str], StoredObject]) -> Sandbox:
@@ -281,9 +283,9 @@ def _is_unchanged(applied: Applied, now: StoredObject | None) -> bool:
     return now is not None and now.resource_version == applied.obj.resource_version
 
 
-def _refers(box: Sandbox | Pool) -> tuple[str, str]:
-    ref = box.spec.template_ref if box.spec else None
-    return box.obj.namespace, ref.name if ref else ""
+def _refers(sandbox: Sandbox | Pool) -> tuple[str, str]:
+    ref = sandbox.spec.template_ref if sandbox.spec else None
+    return sandbox.obj.namespace, ref.name if ref else ""
 
 
 def _difference(applied: Applied, before: StoredObject | None, *, delete: bool) -> Difference:
@@ -332,16 +334,16 @@ def differing(path: Path, before: Any, after: Any) -> Iterator[tuple[Path, Any, 
 
 
 def _with_forecasts(
-    difference: Difference, forecasts: Mapping[str, Forecast], boxes: Mapping[str, Sandbox | Pool]
+    difference: Difference, forecasts: Mapping[str, Forecast], sandboxes: Mapping[str, Sandbox | Pool]
 ) -> Difference:
     """Return the difference with its forecasts, and the effect of each of its changes."""
     if difference.after is None:
         return difference
     if difference.kind.name == "SandboxTemplate":
         name = (difference.after.namespace, difference.after.name)
-        mine = [forecast for uid, forecast in forecasts.items() if _refers(boxes[uid]) == name]
+        mine = [forecast for uid, forecast in forecasts.items() if _refers(sandboxes[uid]) == name]
     elif difference.kind.name == "SecurityProfile":
-        mine = [forecast for uid, forecast in forecasts.items() if profile_of(boxes[uid]) == difference.after.name]
+        mine = [forecast for uid, forecast in forecasts.items() if profile_of(sandboxes[uid]) == difference.after.name]
     else:
         mine = [forecasts[difference.after.uid]] if difference.after.uid in forecasts else []
     changes = tuple(_effective(difference, change, mine) for change in difference.changes)

@@ -59,22 +59,22 @@ def with_claims(world: Snapshot, desired: Sequence[Sandbox], policy: Policy) -> 
             instances[row.uid] = row
         claims[sandbox.obj.uid] = replace(sandbox, obj=obj)
     unclaimed = {uid: sandbox for uid, sandbox in world.sandboxes.items() if uid not in claims}
-    boxes = {**unclaimed, **{sandbox.obj.uid: sandbox for sandbox in claims.values()}}
-    return replace(world, sandboxes=boxes, instances=MappingProxyType(instances)), claims
+    sandboxes = {**unclaimed, **{sandbox.obj.uid: sandbox for sandbox in claims.values()}}
+    return replace(world, sandboxes=sandboxes, instances=MappingProxyType(instances)), claims
 
 
-def _claimed_member(world: Snapshot, box: Sandbox, policy: Policy) -> Instance | None:
+def _claimed_member(world: Snapshot, sandbox: Sandbox, policy: Policy) -> Instance | None:
     """Return the row of the member that it would claim, as it would be then."""
-    if box.spec is None or shortages.waits_behind_shortage(world, box.obj, box.spec):
+    if sandbox.spec is None or shortages.waits_behind_shortage(world, sandbox.obj, sandbox.spec):
         return None
-    for pool, member in claim_candidates.candidates(world, box.obj, box.spec):
-        if pool.template is None or not claim_candidates.fits(world, pool, member, box.spec, policy):
+    for pool, member in claim_candidates.candidates(world, sandbox.obj, sandbox.spec):
+        if pool.template is None or not claim_candidates.fits(world, pool, member, sandbox.spec, policy):
             continue
-        level = policy.levels[at_own_level(box.spec, pool.template).security_level]
-        desired = reserved(box.spec, pool.template, level.limits)
+        level = policy.levels[at_own_level(sandbox.spec, pool.template).security_level]
+        desired = reserved(sandbox.spec, pool.template, level.limits)
         reserves = reservations.larger(member.reserves, desired)
         if shortages.admits_growth(world, pool, member, reserves):
-            return handed_over(member, replace(box.obj, uid=member.uid), reserves)
+            return handed_over(member, replace(sandbox.obj, uid=member.uid), reserves)
     return None
 
 
@@ -100,8 +100,8 @@ def pools_of(last: Snapshot, names: Set[str]) -> dict[str, Pool]:
     return {uid: pool for uid, pool in last.pools.items() if profile_of(pool) in names}
 
 
-def profile_of(box: Sandbox | Pool) -> str:
+def profile_of(sandbox: Sandbox | Pool) -> str:
     """Return the security level of a sandbox or its template; empty without a template."""
-    if box.template is None:
+    if sandbox.template is None:
         return ""
-    return at_own_level(box.spec if isinstance(box, Sandbox) else None, box.template).security_level
+    return at_own_level(sandbox.spec if isinstance(sandbox, Sandbox) else None, sandbox.template).security_level

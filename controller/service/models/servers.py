@@ -72,30 +72,30 @@ class ModelServers:
             for server_state in snapshot.model_servers.values()
             if server_state.spec is not None and server_state.obj.deleted_at is None
         }
-        boxes: dict[str, StoredObject] = {}
+        sandboxes: dict[str, StoredObject] = {}
         if servers:
-            for box in snapshot.sandboxes.values():
-                server = servers.get((box.obj.namespace, box.obj.name))
+            for sandbox in snapshot.sandboxes.values():
+                server = servers.get((sandbox.obj.namespace, sandbox.obj.name))
                 if server is not None:
-                    boxes[server.obj.uid] = box.obj
+                    sandboxes[server.obj.uid] = sandbox.obj
         for by_uid in (self._kept, self._failed):
             for uid in by_uid.keys() - snapshot.model_servers.keys():
                 by_uid.pop(uid)
         for server in servers.values():
-            self._keep(server, boxes.get(server.obj.uid))
+            self._keep(server, sandboxes.get(server.obj.uid))
         return MappingProxyType({uid: failure.state for uid, failure in self._failed.items()})
 
-    def _keep(self, server: StoredModelServer, box: StoredObject | None) -> None:
+    def _keep(self, server: StoredModelServer, sandbox: StoredObject | None) -> None:
         obj = server.obj
-        if box is not None and box.deleted_at is not None:
+        if sandbox is not None and sandbox.deleted_at is not None:
             return  # it is created again once it is gone
-        if box is not None and self._kept.get(obj.uid) == (obj.generation, box.uid, box.generation):
+        if sandbox is not None and self._kept.get(obj.uid) == (obj.generation, sandbox.uid, sandbox.generation):
             return
         failed = self._failed.get(obj.uid)
         if failed is not None and failed.generation == obj.generation and self._clock() < failed.retry_at:
             return
-        if box is not None and obj.uid not in owner_uids(box):
-            name = f"sandbox `{box.name}`"
+        if sandbox is not None and obj.uid not in owner_uids(sandbox):
+            name = f"sandbox `{sandbox.name}`"
             self._fail(obj, ModelsState("NameTaken", f"{name} is not its own; delete that, or rename this server"))
             return
         assert server.spec is not None
@@ -119,47 +119,47 @@ class ModelServers:
 
     def open(self, namespace: str, name: str, spec: ModelServerSpec) -> Forwarded:
         """Connect to a server once it is ready; blocks while it starts. Raises ServiceError."""
-        box, deadline = sandbox_name(name), self._clock() + spec.lifecycle.startup_deadline_seconds
+        sandbox, deadline = sandbox_name(name), self._clock() + spec.lifecycle.startup_deadline_seconds
         with access.acting(None):
-            _, end_use = self._awake(namespace, box, deadline)
+            _, end_use = self._awake(namespace, sandbox, deadline)
             try:
-                self._ready(namespace, box, deadline)
-                return self._forward.open(SANDBOX, namespace, box, spec.port)
+                self._ready(namespace, sandbox, deadline)
+                return self._forward.open(SANDBOX, namespace, sandbox, spec.port)
             finally:
                 end_use()  # the connection is a use of its own
 
-    def _awake(self, namespace: str, box: str, deadline: float) -> tuple[object, Callable[[], None]]:
+    def _awake(self, namespace: str, sandbox: str, deadline: float) -> tuple[object, Callable[[], None]]:
         """Start its sandbox, and keep it in use until the second result is called."""
         while True:
             passes = self._in_use.passes
             try:
-                return self._streams.enter(SANDBOX, namespace, box, lambda container: container)
+                return self._streams.enter(SANDBOX, namespace, sandbox, lambda container: container)
             except (errors.NotFound, errors.Conflict) as error:
-                obj = self._get(namespace, box)
+                obj = self._get(namespace, sandbox)
                 if obj is not None and self._place.is_elsewhere(obj):
                     host = self._place.host_of(obj)
-                    message = f"sandbox `{box}` is on host `{host}`: only sandboxes of that host can use its model"
+                    message = f"sandbox `{sandbox}` is on host `{host}`: only sandboxes of that host can use its model"
                     raise errors.ServiceUnavailable(message) from error
                 if self._clock() >= deadline or (obj is not None and _needs_someone(obj)):
                     raise errors.ServiceUnavailable(str(error)) from error
             self._in_use.wait(passes, _WAIT_SECONDS)
 
-    def _ready(self, namespace: str, box: str, deadline: float) -> None:
+    def _ready(self, namespace: str, sandbox: str, deadline: float) -> None:
         """Wait until its sandbox is ready."""
         while True:
             passes = self._in_use.passes
-            obj = self._objects.get(SANDBOX, namespace, box)
+            obj = self._objects.get(SANDBOX, namespace, sandbox)
             ready = condition_of(obj)
             if ready.get("status") == "True":
                 return
             if self._clock() >= deadline or _needs_someone(obj):
-                message = f"sandbox `{box}` is not ready: {ready.get('reason', '')}: {ready.get('message', '')}"
+                message = f"sandbox `{sandbox}` is not ready: {ready.get('reason', '')}: {ready.get('message', '')}"
                 raise errors.ServiceUnavailable(message)
             self._in_use.wait(passes, _WAIT_SECONDS)
 
-    def _get(self, namespace: str, box: str) -> StoredObject | None:
+    def _get(self, namespace: str, sandbox: str) -> StoredObject | None:
         try:
-            return self._objects.get(SANDBOX, namespace, box)
+            return self._objects.get(SANDBOX, namespace, sandbox)
         except errors.NotFound:
             return None
 

@@ -110,7 +110,11 @@ class SandboxFiles:
 
         try:
             work, end_use = self._sandbox_streams.enter(
-                kind, namespace, name, lambda box: self._begin_in(box, ask, subject), frozen=ask.op in READ_OPERATIONS
+                kind,
+                namespace,
+                name,
+                lambda container: self._begin_in(container, ask, subject),
+                frozen=ask.op in READ_OPERATIONS,
             )
         except FileError as error:
             release()

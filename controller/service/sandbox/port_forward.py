@@ -56,7 +56,7 @@ class PortForward:
         release = self.slots.take(f"{namespace}/{name}")
         try:
             sock, end_use = self._sandbox_streams.enter(
-                kind, namespace, name, lambda box: self._ports.connect(box, port)
+                kind, namespace, name, lambda container: self._ports.connect(container, port)
             )
         except BaseException:
             release()
