@@ -3,11 +3,13 @@
 import os
 import socket
 import stat
+import threading
 from pathlib import Path
 
 import httpx
 import pytest
 
+from controller.api.server import server as server_module
 from controller.api.server.server import SocketTaken, bind
 from tests.helpers_api import World
 
@@ -27,6 +29,15 @@ def test_server_answers_until_stop_and_removes_socket(world: World) -> None:
     server.stop()
     server.stop()
     assert not world.socket.exists()
+
+
+def test_an_unused_server_ends_without_a_nap(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    server = world.server()
+    server.start()
+    assert ask(world.socket) == "ok"
+    monkeypatch.setattr(server_module, "_NAP_SECONDS", 3600)
+    server.stop()
+    assert not [thread for thread in threading.enumerate() if thread.name == "api"]
 
 
 def test_second_daemon_reports_pid_of_first(served: World) -> None:

@@ -148,8 +148,8 @@ def test_command_runs_once_when_its_start_was_cut_off(world: World, tmp_path: Pa
     harness.hanging = 1
     wait_for("the crash", lambda: harness.tick() or dying)
     harness.engine.exec = begin  # type: ignore[method-assign]
-    harness.hanging = 0
     harness.daemon()
+    harness.hanging = 0
     finish = harness.finish()
     assert (finish.status["phase"], harness.commands()) == ("Succeeded", ["echo a"])
     harness.close()
@@ -164,9 +164,9 @@ def test_agent_goes_on_where_the_last_daemon_ended(world: World, tmp_path: Path)
     harness.put("WorkflowRun", "r", workflow=workflow(stage))
     harness.hanging = 1
     wait_for("the second turn", lambda: harness.tick() or len(models.asked) >= 2)
-    harness.hanging = 0
     harness.models = models = ScriptedModels(ModelReply("all done", (), 20, 5))
     harness.daemon()
+    harness.hanging = 0
     finish = harness.finish()
     assert finish.status["stages"][0]["outputs"] == [{"name": "answer", "value": "all done"}]
     assert harness.commands() == ["echo once"]

@@ -15,6 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import structlog
 import uvicorn
 from starlette.types import ASGIApp
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
@@ -25,9 +26,11 @@ from controller.api.server.peer_credentials import PeerProtocol
 from controller.api.server.request_deadline import SHARE
 from controller.api.server.stalled_clients import STALL_SECONDS, StalledClients
 
+_log = structlog.get_logger("paddock.api")
 _MODE = 0o660
 _START_SECONDS = 10.0
 _TICK_SECONDS = 1.0
+_NAP_SECONDS = 0.01  # between two looks at the requests that are still under way at a stop
 _PATH_MAX_BYTES = 107  # of sockaddr_un
 
 
@@ -69,12 +72,33 @@ class _Server(uvicorn.Server):
                     await self._stop_requested.wait()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """End as uvicorn does, then close connections that were accepted meanwhile: it has closed those of before."""
-        await super().shutdown(sockets)
+        """End as uvicorn does, but without naps where nothing is under way; connections accepted meanwhile end, too."""
+        for server in self.servers:
+            server.close()
+        for listening in sockets or []:
+            listening.close()
+        for connection in list(self.server_state.connections):
+            connection.shutdown()
+        await asyncio.sleep(0)
+        try:
+            async with asyncio.timeout(self.config.timeout_graceful_shutdown):
+                await self._wait_for_requests()
+        except TimeoutError:
+            _log.warning("requests cut off", count=len(self.server_state.tasks))
+            for task in self.server_state.tasks:
+                task.cancel(msg="Task cancelled, timeout graceful shutdown exceeded")
+        await self.lifespan.shutdown()
         await asyncio.sleep(0)
         for connection in list(self.server_state.connections):
             connection.transport.abort()
         await asyncio.sleep(0)
+
+    async def _wait_for_requests(self) -> None:
+        """Wait until every connection and every request has ended."""
+        while (self.server_state.connections or self.server_state.tasks) and not self.force_exit:
+            await asyncio.sleep(_NAP_SECONDS)
+        for server in self.servers:
+            await server.wait_closed()
 
     def end(self) -> None:
         """Accept no more requests. May be called from any thread."""
