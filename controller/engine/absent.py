@@ -2,7 +2,7 @@
 
 from controller.engine.engine import DockerEngine
 from controller.kinds.observed.observed import Observation
-from controller.ports import Wake
+from controller.ports import StreamError, Wake
 
 NOWHERE = "unix:///run/paddock/no-engine.sock"
 _WHY = "this daemon keeps no host: its setting roles is without `host`"
@@ -26,6 +26,9 @@ class AbsentEngine(DockerEngine):
 
     def observe_container(self, container_id: str) -> str:  # noqa: ARG002 - the port's signature
         return _WHY
+
+    def mark_used(self, container_id: str) -> None:
+        raise StreamError(f"{container_id}: {_WHY}")
 
     def ping(self) -> str:
         return _WHY

@@ -40,6 +40,7 @@ from controller.engine.observe.guard_watch import GuardWatch
 from controller.engine.observe.observer import OBSERVE_SECONDS, BackgroundObserver, Foreign, Observer
 from controller.engine.observe.runtime_trial import RuntimeTrials
 from controller.engine.observe.secret_watch import SecretWatch
+from controller.engine.observe.use_marks import UseMarks
 from controller.engine.snapshots.capture import Capturer
 from controller.engine.snapshots.commit import Committer
 from controller.engine.snapshots.folder import SnapshotFolder
@@ -61,6 +62,7 @@ from controller.ports import (
     Files,
     Firewall,
     Meter,
+    NotNow,
     NullMeter,
     PortForwarder,
     PortListener,
@@ -125,7 +127,7 @@ class DockerEngine:
         meter = meter or NullMeter()
         self._instance_id, self._hibernation, self._saved = instance_id, hibernation, saved
         self._client = Client(base_url, meter=meter, timeout_seconds=call_timeout_seconds)
-        self._view, self._cgroups = View(clock), Cgroups()
+        self._view, self._cgroups, self._use_marks = View(clock), Cgroups(), UseMarks(mounts_dir / "used" / instance_id)
         self._networks = Networks(instance_id, self._client, self._view, firewall)
         self._restorer = _restorer(snapshots_dir or mounts_dir / "snapshots", self._client)
         sources = (secrets, volumes, credentials, saved, self._restorer)
@@ -174,6 +176,7 @@ class DockerEngine:
             read_guard=self._guard.read,
             meter=meter,
             mounts=self._mounts,
+            use_marks=self._use_marks,
             observe_seconds=observe_seconds,
         )
 
@@ -336,8 +339,18 @@ class DockerEngine:
             return fault.message
         return ""
 
+    def mark_used(self, container_id: str) -> None:
+        try:
+            self._use_marks.add(container_id)
+        except OSError as error:
+            problem = f"its use can't be recorded on this host: {error.strerror or error}"
+            raise NotNow(f"container {container_id[:12]}: {problem}; try again in a moment") from error
+
     def act(self, action: Action) -> Outcome:
         outcome = self._actor.act(action)
+        if isinstance(action, RemoveContainer) and isinstance(outcome, Ok):
+            with suppress(OSError):  # it goes with the host's next start
+                self._use_marks.remove(action.container_id)
         if isinstance(action, RemoveContainer) and not action.replaced and isinstance(outcome, Ok):
             self._release(action.uid)
         return outcome

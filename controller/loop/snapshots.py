@@ -14,13 +14,14 @@ from typing import Any
 
 import structlog
 
-from controller.kinds.meta import Condition, Event, StoredObject
+from controller.kinds.meta import Event, StoredObject
 from controller.kinds.planning.plan import StatusWrite, Writes
 from controller.kinds.planning.snapshot import Snapshot
 from controller.kinds.runtime.snapshot import SnapshotContent
 from controller.kinds.sandbox import KIND as SANDBOX
 from controller.kinds.sandboxsnapshot import FINALIZER, KIND, PERIODIC_LABEL
 from controller.loop.keeper import Keeper
+from controller.plan.base.backoff import call_delay_seconds
 from controller.plan.base.status_json import dated
 from controller.plan.sandboxsnapshot import (
     Capture,
@@ -150,8 +151,8 @@ class SnapshotKeeper(Keeper):
 
     def _do(self, step: Step, now: float) -> None:
         match step:
-            case Status(obj, condition, fields):
-                self._write_status(obj, condition, fields, now)
+            case Status():
+                self._write_status(step, now)
             case Capture(obj, _):
                 with self._lock:
                     self._busy.add(obj.uid)
@@ -171,13 +172,15 @@ class SnapshotKeeper(Keeper):
 
     def _capture(self, step: Capture) -> None:
         obj, begun = step.obj, time.perf_counter()
+        generation, prior = self._failures.get(obj.uid, (obj.generation, None))
+        count = 1 + (prior.count if prior is not None and generation == obj.generation else 0)
         try:
             content = self._snapshots.capture(step.request)
             self._count(content, time.perf_counter() - begun)
             _log.info("snapshot captured", snapshot=obj.name, namespace=obj.namespace, frozen=content.frozen_seconds)
         except SnapshotError as error:
-            retry_at = self._clock.now() + self.failed_seconds if error.retry else None
-            self._failures[obj.uid] = obj.generation, Failed(error.reason, str(error), retry_at)
+            retry_at = self._clock.now() + call_delay_seconds(count) if error.retry else None
+            self._failures[obj.uid] = obj.generation, Failed(error.reason, str(error), retry_at, count)
             self._meter.count("paddock_snapshot_capture_failures_total", reason=error.reason)
             _log.warning("snapshot failed", snapshot=obj.name, namespace=obj.namespace, reason=error.reason)
         except Exception:  # a bug must not leave the object waiting for ever
@@ -231,13 +234,14 @@ class SnapshotKeeper(Keeper):
             if transaction.get(KIND.name, obj.namespace, obj.name) is None:
                 transaction.put(obj)
 
-    def _write_status(self, obj: StoredObject, condition: Condition, fields: Mapping[str, Any], now: float) -> None:
+    def _write_status(self, step: Status, now: float) -> None:
+        obj, condition, fields = step.obj, step.condition, step.fields
         prior: Mapping[str, Any] = {each["type"]: each for each in obj.status.get("conditions", ())}
         status = {**fields, "conditions": [dated(condition, prior.get(condition.type), obj.generation, now)]}
         if status == obj.status:
             return
         events: tuple[Event, ...] = ()
-        if condition.status != "Unknown":
+        if condition.status != "Unknown" or step.warns:
             event = Event(obj.ref, "Warning", condition.reason, condition.message, now)
             events = (replace(event, type="Normal") if condition.status == "True" else event,)
         self._store.record(Writes(statuses=(StatusWrite(obj.ref, status),), events=events))

@@ -34,7 +34,7 @@ def decide(context: ReconcileContext) -> Decision:
     context, events = sandbox.observe(context)
     decision = first_answer(propose(context) for propose in PROPOSE)
     assert decision is not None, "the lifecycle decider has an answer to everything"
-    return sandbox.settle(context, decision, events)
+    return sandbox.settle(decision, events)
 
 
 def first_answer(answers: Iterable[_T | None]) -> _T | None:
@@ -76,7 +76,7 @@ def withhold_wake(builder: PlanBuilder, pending: PendingAdmission) -> Withheld |
         return Withheld(pressure.REASON, f"{snapshot.pressure.message()}: none is woken until it has recovered")
     if builder.waking is None:
         builder.waking = hibernation.count_waking(snapshot)
-    if builder.waking >= hibernation.wakes_at_once(snapshot.observed.facts.cpus):
+    if builder.waking >= hibernation.wakes_at_once(snapshot):
         return Withheld(WAKE_QUEUED, f"{builder.waking} others are being woken just now")
     builder.waking += 1
     return None

@@ -18,6 +18,7 @@ from controller.kinds.runtime.snapshot import SnapshotContent
 from controller.kinds.sandbox import Template
 from controller.kinds.sandboxsnapshot import CAPTURED, FINALIZER, PERIODIC_LABEL, is_captured
 from controller.kinds.workflowrun import moment
+from controller.plan.base.backoff import CALL_LONGEST_SECONDS, waits
 from controller.plan.sandbox.mounts import as_started, shared
 from controller.plan.sandbox.object_context import context_of
 from controller.policy.levels.levels import Policy
@@ -30,11 +31,16 @@ _IMPORT_SECONDS, _IMPORT_ELSEWHERE_SECONDS = 60.0, 6 * 3600.0
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """A capture that failed. `retry_at` is Unix seconds; None: not before the object changes."""
+    """A capture that failed."""
 
     reason: str
+    """One word for programs."""
     message: str
+    """The reason in words."""
     retry_at: float | None
+    """Time of the next try, Unix seconds; None: not before the object changes."""
+    count: int = 1
+    """Failures in a row."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,11 +53,12 @@ class Capture:
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """New status of an object."""
+    """New status of an object. `warns`: it is an event, too, though the capture is tried again."""
 
     obj: StoredObject
     condition: Condition
     fields: Mapping[str, Any]
+    warns: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,23 +176,26 @@ def _steps(
             obj, Condition(CAPTURED, "False", "FilesMissing", "its files are gone from this host; delete it")
         )
         return
-    if failed is not None and failed.retry_at is None:
-        yield from _changed(obj, Condition(CAPTURED, "False", failed.reason, failed.message))
-        return
-    if failed is not None and failed.retry_at is not None and snapshot.now < failed.retry_at:
-        wakes.append(failed.retry_at)
-        yield from _changed(obj, Condition(CAPTURED, "Unknown", failed.reason, failed.message))
-        return
+    if failed is not None:
+        if failed.retry_at is None:
+            yield from _changed(obj, Condition(CAPTURED, "False", failed.reason, failed.message))
+            return
+        if waits(snapshot.now, failed.retry_at, CALL_LONGEST_SECONDS):
+            wakes.append(failed.retry_at)
+            yield from _changed(obj, Condition(CAPTURED, "Unknown", failed.reason, failed.message), warns=True)
+            return
     if obj.spec.get("imported"):
         yield from _changed(obj, _importing(obj, view, snapshot, wakes))
         return
     box = sandboxes.get((obj.namespace, _sandbox_name(obj)))
     used_bytes = sum(content.total_bytes for content in view.contents.values() if content.namespace == obj.namespace)
-    waits, request = _request(obj, box, snapshot, policy, used_bytes)
+    condition, request = _request(obj, box, snapshot, policy, used_bytes)
     if request is None:
-        yield from _changed(obj, waits)
+        yield from _changed(obj, condition)
         return
-    yield from _changed(obj, Condition(CAPTURED, "Unknown", "Capturing", "its files are being copied"))
+    # A try after a failure does not change what is said of it: that would be an event with each try.
+    if failed is None or stored_condition(obj, CAPTURED).get("reason") != failed.reason:
+        yield from _changed(obj, Condition(CAPTURED, "Unknown", "Capturing", "its files are being copied"))
     yield Capture(obj, request)
 
 
@@ -371,14 +381,15 @@ def status_fields(content: SnapshotContent, host: str) -> Mapping[str, Any]:
     return {name: value for name, value in fields.items() if value not in ("", [], 0) or name == "frozenSeconds"}
 
 
-def _changed(obj: StoredObject, condition: Condition) -> Iterator[Step]:
+def _changed(obj: StoredObject, condition: Condition, *, warns: bool = False) -> Iterator[Step]:
     stored = stored_condition(obj, CAPTURED)
     if (stored.get("status"), stored.get("reason"), stored.get("message")) != (
         condition.status,
         condition.reason,
         condition.message,
     ):
-        yield Status(obj, condition, {name: value for name, value in obj.status.items() if name != "conditions"})
+        fields = {name: value for name, value in obj.status.items() if name != "conditions"}
+        yield Status(obj, condition, fields, warns=warns and stored.get("reason") != condition.reason)
 
 
 def _summary(content: SnapshotContent, source: Sandbox | None) -> str:

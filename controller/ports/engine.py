@@ -47,6 +47,13 @@ class Engine(Protocol):
         """Inspect one container, inside too, at once in this thread. Return "" on success, else the reason."""
         ...
 
+    def mark_used(self, container_id: str) -> None:
+        """Record, outside of any store, that a container is used: observed by this daemon or the next one.
+
+        Raises StreamError.
+        """
+        ...
+
     def act(self, action: Action) -> Outcome:
         """Carry out one action, within a time limit. After Ok, `observe()` shows the effect or a later state."""
         ...

@@ -271,6 +271,15 @@ def test_a_lost_record_makes_no_mount_foreign(world: World) -> None:
     assert (world.only(uid).unrecorded, wrong(world, uid, VOLUME)) == (False, "")
 
 
+def test_a_use_is_recorded_for_the_next_daemon(world: World) -> None:
+    uid = world.new_uid()
+    sandbox = started(world, uid)
+    assert not sandbox.is_used
+    world.engine.mark_used(sandbox.id)
+    world.next_daemon()
+    assert world.only(uid).is_used
+
+
 def test_a_volume_is_bound_as_a_folder_is(world: World) -> None:
     uid, mount = world.new_uid(), Mount("/work", "volume", "data", size_bytes=8 << 20)
     sandbox = started(world, uid)

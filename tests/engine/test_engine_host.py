@@ -24,11 +24,15 @@ def test_what_is_written_there(clock: HandClock, tmp_path: Path) -> None:
     (tmp_path / "loadavg").write_text("0.1 0.2 0.3 2/700 12345\n")
     (tmp_path / "sys/kernel/pid_max").write_text("4194304\n")
     (tmp_path / "sys/kernel/threads-max").write_text("1000\n")
+    (tmp_path / "pressure").mkdir()
+    (tmp_path / "pressure/memory").write_text(
+        "some avg10=12.50 avg60=0.00 total=1\nfull avg10=1.00 avg60=0.00 total=1\n"
+    )
     host_use = HostGauge(clock, proc=tmp_path).read("")
     assert (host_use.memory, host_use.pids) == (Supply(500 << 10, 2000 << 10), Supply(300, 1000))
-    assert (host_use.disk, host_use.inodes) == (Supply(), Supply())
+    assert (host_use.disk, host_use.inodes, host_use.memory_stall) == (Supply(), Supply(), 0.125)
 
 
 def test_what_can_not_be_read_is_left_out(clock: HandClock, tmp_path: Path) -> None:
     host_use = HostGauge(clock, proc=tmp_path).read(str(tmp_path / "gone"))
-    assert {supply for _, supply in host_use.supplies()} == {Supply()}
+    assert ({supply for _, supply in host_use.supplies()}, host_use.memory_stall) == ({Supply()}, 0.0)

@@ -169,6 +169,7 @@ class Box:
     written: dict[str, str] = field(default_factory=dict)  # files inside, by path
     unmounted: set[str] = field(default_factory=set)  # inside
     unrecorded: bool = False
+    is_used: bool = False
     tampered: dict[str, Any] = field(default_factory=dict)
 
     def seen(self, *, readable: bool) -> Container:
@@ -203,6 +204,7 @@ class Box:
             slots=tuple(mount_point.path for mount_point in self.config.mount_points) if self.config else (),
             bound=() if self.unrecorded else bound_of(self.mounts, self.keeps),
             unrecorded=self.unrecorded,
+            is_used=self.is_used,
             revision=int(self.labels.get(own.REVISION, "0")),
             storage_bytes=self.config.storage_bytes if self.config else 0,
             agent=agents.volume_name(self.config.agent) if self.config else "",
@@ -402,6 +404,11 @@ class FakeEngine:
                 return self._down or f"no such container: {container_id[:12]}"
             self._show(act=box.labels.get(own.UID, ""))
             return ""
+
+    def mark_used(self, container_id: str) -> None:
+        with self._lock:
+            if box := self._boxes.get(container_id):
+                box.is_used = True
 
     def act(self, action: Action) -> Outcome:
         if self.before_act is not None:

@@ -15,6 +15,7 @@ class FakeSnapshots:
         self.stored: dict[str, SnapshotContent] = {}
         self.requests: list[CaptureRequest] = []
         self.failures: list[SnapshotError] = []
+        self.before_capture: Callable[[], object] = lambda: None
         self.imports: list[tuple[int, bool]] = []  # bytes, and whether an image may be loaded
         self.swept: list[frozenset[str]] = []
         self.cut_off: frozenset[str] = frozenset()
@@ -27,6 +28,7 @@ class FakeSnapshots:
         return self.under_way
 
     def capture(self, request: CaptureRequest) -> SnapshotContent:
+        self.before_capture()
         self.requests.append(request)
         if self.failures:
             raise self.failures.pop(0)

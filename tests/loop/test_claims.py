@@ -9,8 +9,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from controller.kinds.planning.action import CreateContainer, RenameContainer, UpdateLimits
+from controller.kinds.planning.outcome import Transient
 from controller.kinds.planning.plan import Plan
 from controller.kinds.quota import Amount
+from controller.kinds.registry import discover
 from controller.kinds.workflowrun import seconds_of
 from controller.plan.capacity.reservations import reserved_amounts
 from controller.policy.images import ImageRules
@@ -309,11 +311,18 @@ def _do(harness: LoopHarness, what: str, *how: Any) -> None:
             harness.fuse.blow_at = None
 
 
-def test_a_used_sandbox_that_a_restored_store_takes_for_warm_is_destroyed(harness: LoopHarness) -> None:
+@pytest.mark.parametrize("is_renamed", [True, False])
+def test_a_used_sandbox_that_a_restored_store_takes_for_warm_is_destroyed(
+    harness: LoopHarness, *, is_renamed: bool
+) -> None:
     filled(harness, 1)
     [member] = [instance for instance in harness.store.instances() if instance.role == "warm"]
     # As a backup from before a claim leaves it: the claim gave the container the sandbox's name, and is forgotten.
-    harness.engine.rename(member.name, f"pdk-used-{member.uid[:8]}")
+    if is_renamed:
+        harness.engine.rename(member.name, f"pdk-used-{member.uid[:8]}")
+    else:
+        harness.engine.mark_used(member.state.container)
+        harness.engine.observe_now()
     harness.run_pass()
     harness.refer("a", "t", poolPolicy="Require")
     harness.settle()
@@ -325,6 +334,23 @@ def test_a_used_sandbox_that_a_restored_store_takes_for_warm_is_destroyed(harnes
         entry.id for container in harness.engine.observe().containers.values() for entry in container
     }
     assert counts(harness)[0] == 1
+
+
+def test_a_use_before_its_rename_marks_a_claimed_one(harness: LoopHarness) -> None:
+    filled(harness, 1)
+    [member] = [instance for instance in harness.store.instances() if instance.role == "warm"]
+    harness.refer("a", "t")
+    harness.engine.fail_next(RenameContainer, Transient("EngineError", "a test"))
+    harness.run_pass()
+    assert harness.condition("a", "Ready") == "True Running"
+    [container] = harness.engine.observe().containers[member.uid]
+    assert (container.name, container.is_used) == (member.name, False)
+    sandbox = discover().by_word("sandbox")
+    assert sandbox is not None
+    list(harness.services.sandbox_streams.exec(sandbox, "default", "a", ["true"])())
+    harness.engine.observe_now()
+    [container] = harness.engine.observe().containers[member.uid]
+    assert (container.name, container.is_used) == (member.name, True)
 
 
 def test_a_sandbox_of_an_image_that_is_allowed_no_more_is_not_handed_out(harness: LoopHarness) -> None:

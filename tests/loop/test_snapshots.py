@@ -24,7 +24,6 @@ from controller.service.sandbox.snapshots import SandboxSnapshots
 from tests.contract.store_worlds import World
 from tests.daemon import wait_for
 from tests.loop.harness import TINY, LoopHarness
-from tests.loop.test_pools import containers
 
 
 class SnapshotHarness(LoopHarness):
@@ -172,6 +171,35 @@ def test_a_sandbox_deleted_during_its_capture_leaves_nothing(harness: SnapshotHa
     assert harness.stored("first") is None
 
 
+@pytest.mark.parametrize("change", ["resize", "rename"])
+def test_a_change_during_a_capture_disturbs_neither(harness: SnapshotHarness, change: str) -> None:
+    """New limits, and the take-over of a pool's member, which gets its name after its claim."""
+    if change == "rename":
+        prepare(harness)
+        harness.refer("a", "prepared")
+        harness.engine.fail_next(RenameContainer, Transient("EngineError", "a test"))
+        harness.run_pass()
+    else:
+        harness.apply("a")
+        harness.settle()
+    begun, ending = threading.Event(), threading.Event()
+    harness.snapshots.before_capture = lambda: (begun.set(), ending.wait(30))
+    harness.snapshot("first")
+    harness.run_pass()
+    harness.keeper.step()
+    assert begun.wait(30)
+    if change == "resize":
+        harness.apply("a", resources={"limits": {"memory": "96Mi"}})
+    harness.settle()
+    assert harness.condition("a", "Ready") == "True Running"
+    container = harness.engine.box(harness.container_name("a"))
+    assert change == "rename" or container.limits.memory_bytes == 96 << 20
+    ending.set()
+    harness.keep()
+    assert harness.captured("first") == "True Captured"
+    assert harness.snapshots.requests[0].container.id == container.id
+
+
 def test_a_failed_capture_is_retried_only_if_that_may_help(harness: SnapshotHarness) -> None:
     harness.apply("a")
     harness.settle()
@@ -185,6 +213,30 @@ def test_a_failed_capture_is_retried_only_if_that_may_help(harness: SnapshotHarn
     harness.clock.advance(1000)
     harness.keep()
     assert len(harness.snapshots.requests) == 2
+
+
+def test_a_refused_capture_backs_off_with_one_event(harness: SnapshotHarness) -> None:
+    harness.apply("a")
+    harness.settle()
+    harness.snapshots.failures = [SnapshotError("EngineFailed", "the engine commits nothing", retry=True)] * 10
+    harness.snapshot("first")
+    harness.settle(seconds=0)
+    waits = []
+    for count in range(1, 11):
+        harness.keeper.step()
+        harness.keeper.wait()
+        seconds = harness.keeper.step()
+        harness.settle(seconds=0)
+        assert len(harness.snapshots.requests) == count
+        assert harness.captured("first") == "Unknown EngineFailed"
+        assert seconds is not None
+        waits.append(round(seconds))
+        harness.clock.advance(seconds)
+    assert waits == [1, 2, 4, 8, 16, 32, 64, 128, 256, 300]
+    events = [event for event in harness.store.events(namespace="default") if event.reason == "EngineFailed"]
+    assert [(event.message, event.count) for event in events] == [("the engine commits nothing", 1)]
+    harness.keep()
+    assert harness.captured("first") == "True Captured"
 
 
 def test_files_go_with_the_object_and_never_before_its_users(harness: SnapshotHarness) -> None:
@@ -353,7 +405,7 @@ def test_a_sandbox_begins_from_its_snapshot_before_its_start(harness: SnapshotHa
     assert bound.restore_from == "first@now"
 
 
-def prepare(harness: SnapshotHarness, replicas: int = 1) -> None:
+def prepare(harness: SnapshotHarness) -> None:
     """Fill a pool whose members begin from a snapshot."""
     template = {
         "image": TINY,
@@ -362,7 +414,7 @@ def prepare(harness: SnapshotHarness, replicas: int = 1) -> None:
         "restoreFrom": {"snapshotRef": {"name": "s"}},
     }
     harness.apply_template("prepared", **template)
-    pool = {"kind": "SandboxPool", "metadata": {"name": "p"}, "spec": {"warmReplicas": replicas}}
+    pool = {"kind": "SandboxPool", "metadata": {"name": "p"}, "spec": {"warmReplicas": 1}}
     pool["spec"]["templateRef"] = {"name": "prepared"}  # type: ignore[index]
     harness.services.apply.apply([Source("test", json.dumps({"apiVersion": "paddock/v1alpha1", **pool}))])
     harness.settle(seconds=60)
@@ -382,20 +434,6 @@ def test_a_claim_from_a_prepared_pool_restores_nothing(harness: SnapshotHarness)
     uids = [action.uid for action in harness.engine.calls if isinstance(action, BindMounts)]
     assert sandboxes["b"].uid not in uids
     assert harness.condition("a", "Ready").startswith("True")
-
-
-def test_a_prepared_claim_is_ready_once_it_is_renamed(harness: SnapshotHarness) -> None:
-    """Nothing but its name tells a restored store that it is used."""
-    prepare(harness, replicas=2)
-    harness.engine.fail_next(RenameContainer, Transient("EngineError", "a test"))
-    harness.refer("a", "prepared")
-    for _ in range(3):
-        harness.run_pass()
-        assert harness.condition("a", "Ready") == "False Claiming"
-    harness.refer("b", "prepared")
-    harness.settle(seconds=60)
-    assert [harness.condition(name, "Ready") for name in "ab"] == ["True Running"] * 2
-    assert {harness.container_name(name) for name in "ab"} <= set(containers(harness))
 
 
 def test_a_rollback_replaces_volumes_of_its_own_only(harness: SnapshotHarness) -> None:
@@ -478,6 +516,12 @@ def test_a_rollback_takes_a_snapshot_first(keeping: SnapshotHarness) -> None:
     assert again.backup is None
     with pytest.raises(errors.NotFound):
         use_cases.rollback("default", "a", "missing")
+
+
+def test_a_snapshot_that_can_not_be_taken_leaves_nothing(keeping: SnapshotHarness) -> None:
+    with pytest.raises(errors.Conflict, match="SandboxMissing"):
+        keeping.use_cases().take("default", "missing", "first")
+    wait_for("its end", lambda: keeping.stored("first") is None)
 
 
 def test_a_refused_import_leaves_nothing(keeping: SnapshotHarness) -> None:

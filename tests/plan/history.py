@@ -18,6 +18,7 @@ from controller.kinds.common.labels import container_name, egress_uid
 from controller.kinds.hostquota import KIND as HOST_QUOTA
 from controller.kinds.hostquota import stored_quota
 from controller.kinds.meta import Event, StoredObject
+from controller.kinds.observed.pressure import NONE
 from controller.kinds.observed.swap import UNKNOWN_ABILITY
 from controller.kinds.observed.usage import LayerUsage
 from controller.kinds.planning.action import Action
@@ -55,6 +56,7 @@ class History:
         self.engine.open(lambda: None)
         self.layers: dict[str, LayerUsage] = {}  # measured sizes of writable layers, by container id
         self.hibernates = False  # the host can, as `engine.hibernation` has it
+        self.pressure = NONE  # of the host
         self.before: Callable[[Action], None] = lambda _action: None  # called before each action
         self.events: list[Event] = []
         self._objects: dict[str, StoredObject] = {}  # by uid
@@ -258,6 +260,7 @@ class History:
             layers=self.layers,
             activity=self.activity.view(self._sandboxes),
             hibernation=self.engine.hibernation if self.hibernates else UNKNOWN_ABILITY,
+            pressure=self.pressure,
         )
 
     def _record(self, writes: Writes) -> None:

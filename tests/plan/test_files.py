@@ -9,6 +9,7 @@ from controller.kinds.planning.action import RemoveContainer, SignalContainer, S
 from controller.kinds.planning.outcome import FILES_NOT_SAVED, Transient
 from controller.kinds.runtime.mount import BindMounts, CheckFiles, RemoveFiles, SaveFiles
 from controller.policy.levels.levels import Policy
+from controller.policy.network.egress import IMAGE
 from tests.plan.history import History
 
 IDLE: dict[str, Any] = {"idleTimeoutSeconds": 60, "shutdownGracePeriodSeconds": 5}
@@ -56,6 +57,31 @@ def test_new_sandbox_has_its_folders_from_this_host(history: History) -> None:
     }
     assert history.condition("web", "Secured") == "True Attested"
     assert history.condition("web", "FilesKept") == "True InMemory"
+
+
+WRITABLE = {"securityLevel": "development", "template": {"tmpfs": [{"mountPath": TMP, "size": "8Mi"}]}}
+VOLUME = {"name": "data", "mountPath": "/data", "size": "8Mi"}
+
+
+@pytest.mark.parametrize(
+    ("spec", "outcome"),
+    [
+        ({}, "files in memory stay"),
+        ({"lifecycle": {"onSuspend": "Discard"}}, "files in memory are lost"),
+        ({"template": {"volumes": [VOLUME]}}, "its volumes and files in memory stay"),
+        (WRITABLE, "its root file system begins from its image again"),
+        ({**WRITABLE, "restoreFrom": {"snapshotRef": {"name": "s"}}}, "begins from snapshot `s` again"),
+    ],
+)
+def test_a_new_container_says_what_stays_and_goes(history: History, spec: dict[str, Any], outcome: str) -> None:
+    history.engine.add_image(IMAGE)
+    running(history, **spec)
+    template = {**spec.get("template", {}), "env": [{"name": "NEW", "value": "1"}]}
+    for change, ending in (({}, outcome), ({"restoreFrom": {"snapshotRef": {"name": "t"}}}, "of snapshot `t` then")):
+        history.apply("web", **{**spec, **change, "template": template})
+        history.settle()
+        *_, event = (event for event in history.events_of("web") if event.reason == "Recreating")
+        assert event.message.endswith(ending)
 
 
 def test_suspension_saves_after_the_stop_and_start_puts_back(history: History) -> None:

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from controller.kinds.observed.observed import State
+from controller.kinds.observed.pressure import Pressure
 from controller.kinds.observed.swap import HibernationAbility
 from controller.kinds.planning.action import HibernateContainer, WakeContainer
 from controller.kinds.planning.outcome import NOT_HIBERNATED, Transient
@@ -34,13 +35,15 @@ def count(history: History, kind: type) -> int:
     return sum(isinstance(action, kind) for action in history.engine.calls)
 
 
-def test_few_are_woken_at_once(history: History) -> None:
+@pytest.mark.parametrize(("stalls", "wakes"), [(False, 2), (True, 1)])
+def test_few_are_woken_at_once(history: History, *, stalls: bool, wakes: int) -> None:
+    history.pressure = Pressure(stalls=stalls)
     names = [f"web-{number}" for number in range(10)]
     hibernated(history, *names)
     for name in names:
         history.begin_use(name)
     plan = history.run_pass()
-    assert sum(isinstance(action, WakeContainer) for group in plan.groups for action in group.actions) == 2
+    assert sum(isinstance(action, WakeContainer) for group in plan.groups for action in group.actions) == wakes
     assert history.condition("web-9", "Scheduled") == "False WakeQueued"
     history.settle(seconds=0)
     assert {history.condition(name, "Ready") for name in names} == {"True Running"}

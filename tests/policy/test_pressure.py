@@ -46,6 +46,12 @@ def test_pressure_ends_after_a_stable_time() -> None:
     assert after(*uses, memory(0.5, 40), memory(0.7, 50), memory(0.7, 11 + CALM_SECONDS)).low == ("memory",), "anew"
 
 
+@pytest.mark.parametrize(("shares", "stalls"), [((0.09,), 0), ((0.11,), 1), ((0.11, 0.06), 1), ((0.11, 0.04), 0)])
+def test_waits_for_memory_end_at_a_lower_mark(shares: tuple[float, ...], *, stalls: bool) -> None:
+    pressure = after(*(HostUse(0.0, memory_stall=share) for share in shares))
+    assert (pressure.stalls, pressure.low) == (stalls, ())
+
+
 def test_a_clock_set_back_prolongs_no_pressure() -> None:
     assert after(memory(0.3, 1000), memory(0.7, 1000), memory(0.7, 10)).low == ()
 

@@ -12,6 +12,10 @@ from paddock._version import API_VERSION
 _POLL_SECONDS = 0.05
 
 
+class NotTaken(ClientError):
+    """A snapshot that can't be taken as things are."""
+
+
 @dataclass(frozen=True, slots=True)
 class SnapshotClient:
     """The snapshots of one namespace. Raises Refused."""
@@ -44,7 +48,7 @@ class SnapshotClient:
         return snapshots
 
     def wait(self, name: str, seconds: float = 180.0) -> Mapping[str, Any]:
-        """Wait until a snapshot is captured; return it. Raises ClientError if it can't be taken, or is late."""
+        """Wait until a snapshot is captured; return it. Raises NotTaken if it can't be, ClientError if it is late."""
         deadline = time.monotonic() + seconds
         while True:
             snapshot = self.get(name)
@@ -54,7 +58,7 @@ class SnapshotClient:
                 return snapshot
             words = f"{captured.get('reason', 'Pending')}: {captured.get('message', '')}"
             if captured.get("status") == "False":
-                raise ClientError(f"snapshot `{name}` can't be taken: {words}")
+                raise NotTaken(f"snapshot `{name}` can't be taken: {words}")
             if time.monotonic() > deadline:
                 raise ClientError(f"snapshot `{name}` is not captured within {seconds:g} s: {words}")
             time.sleep(_POLL_SECONDS)

@@ -49,9 +49,15 @@ def create(
     \b
     paddock snapshot create before-upgrade --from sandbox/quickstart
     """
+    from controller.cli.calls.snapshots import NotTaken
+
     client = snapshot_client(ctx, namespace)
     client.create(name, sandbox_of(source), ttl_seconds=None if ttl is None else int(ttl))
-    taken = client.wait(name, timeout)
+    try:
+        taken = client.wait(name, timeout)
+    except NotTaken:
+        client.delete(name)
+        raise
     status = taken["status"]
     say(f"sandboxsnapshot.paddock/{name} captured: {_size(status)}, frozen {status.get('frozenSeconds', 0):.2f} s")
     for omission in status.get("left", ()):

@@ -35,6 +35,7 @@ from controller.engine.kernel.inside import read_inside
 from controller.engine.kernel.page_out import read_frozen_memory
 from controller.engine.mounts.host_mounts import HostMounts
 from controller.engine.observe.stuck_exec import StuckExecWatch
+from controller.engine.observe.use_marks import UseMarks
 from controller.engine.usage.limits import in_force, read_limits
 from controller.kinds.common import labels as own
 from controller.kinds.observed.observed import Container, State
@@ -73,10 +74,11 @@ class Observer:
         read_guard: Callable[[], None],
         meter: Meter | None = None,
         mounts: HostMounts | None = None,
+        use_marks: UseMarks | None = None,
         observe_seconds: float = OBSERVE_SECONDS,
     ) -> None:
         """`observe_seconds` bounds the wait for the engine's answer about one container."""
-        self._mounts, self._observe_seconds = mounts, observe_seconds
+        self._mounts, self._use_marks, self._observe_seconds = mounts, use_marks, observe_seconds
         self._doubted: Callable[[], None] = lambda: None
         self._hung: Callable[[str], None] = lambda _: None
         self._instance_id, self._meter = instance_id, meter or NullMeter()
@@ -313,18 +315,19 @@ class Observer:
         return unknown(view_entry, ticket) if view_entry else ViewEntry(unreadable_container(row), _NO_LIMITS, ticket)
 
     def _attested(self, container: Container) -> Container:
-        """Return a container with its mounts, and a live one with its attested inside."""
+        """Return a container with its mounts and its mark of use, and a live one with its attested inside."""
         live = container.state in _LIVE
         inside = read_inside(container.pid, container.id, self._cgroups.proc) if live else None
+        is_used = self._use_marks is not None and self._use_marks.has(container.id)
         if self._mounts is None:
-            return replace(container, inside=inside)
+            return replace(container, inside=inside, is_used=is_used)
         # In this order: a mount is recorded before it exists, so none found inside is unknown.
         bound = self._mounts.bound(container.uid)
         if inside is not None and has_moved(inside, bound):
             bound = self._mounts.renamed(container.uid)
             inside = read_inside(container.pid, container.id, self._cgroups.proc)
         unrecorded = bool(container.slots) and not self._mounts.is_recorded(container.uid)
-        return replace(container, inside=inside, bound=bound, unrecorded=unrecorded)
+        return replace(container, inside=inside, bound=bound, unrecorded=unrecorded, is_used=is_used)
 
     def _measured(self, container: Container, configured: Limits) -> Container | None:
         """Return a live container with the limits in force, or with the loss of them; None: they can't be read."""

@@ -97,7 +97,7 @@ class Capturer:
             raise SnapshotError("Failed", str(error)) from error
         except Fault as fault:
             folder.abandon(request.uid)
-            raise SnapshotError("EngineFailed", fault.message, retry=True) from fault
+            raise SnapshotError("EngineFailed", f"{fault.message}; it is tried again", retry=True) from fault
         except OSError as error:
             folder.abandon(request.uid)
             raise SnapshotError("Failed", f"{error.filename or 'its files'}: {error.strerror or error}") from error

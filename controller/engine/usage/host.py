@@ -1,4 +1,4 @@
-"""Free resources of the engine's host: memory, disk space and inodes for the engine's data, pids."""
+"""Free resources of the engine's host: memory, disk space and inodes for the engine's data, pids; waits for memory."""
 
 import os
 from pathlib import Path
@@ -18,7 +18,7 @@ class HostGauge:
     def read(self, root_dir: str) -> HostUse:
         """Read once; unreadable values are left out. `root_dir` is the engine's data folder ("": unknown)."""
         disk, inodes = _file_system(root_dir)
-        return HostUse(self._clock.now(), self._memory(), disk, inodes, self._pids())
+        return HostUse(self._clock.now(), self._memory(), disk, inodes, self._pids(), self._memory_stall())
 
     def _memory(self) -> Supply:
         try:
@@ -27,6 +27,14 @@ class HostGauge:
             return Supply(figures["MemAvailable"], figures["MemTotal"])
         except (OSError, KeyError, ValueError, IndexError):
             return _UNKNOWN
+
+    def _memory_stall(self) -> float:
+        """Read the share of the last ten seconds in which some process waited for memory; 0 without PSI."""
+        try:
+            some = (self._proc / "pressure/memory").read_text().splitlines()[0]
+            return float(some.split("avg10=")[1].split()[0]) / 100
+        except (OSError, ValueError, IndexError):
+            return 0.0
 
     def _pids(self) -> Supply:
         """Read the free pids; each thread uses one."""

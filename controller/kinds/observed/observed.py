@@ -110,6 +110,8 @@ class Container:
     """Bind mounts that this host has put there."""
     unrecorded: bool = False
     """The record of them is lost."""
+    is_used: bool = False
+    """Somebody has used it since a pool's member was claimed."""
     storage_bytes: int = 0
     """Limit of its writable layer (with its image, where the engine counts that too); 0: none."""
     log_path: str = ""

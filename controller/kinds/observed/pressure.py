@@ -16,13 +16,17 @@ class Supply:
 
 @dataclass(frozen=True, slots=True)
 class HostUse:
-    """Free resources of the machine at one time (`at`, Unix seconds): bytes, bytes, numbers, numbers."""
+    """Free resources of the machine at one time (`at`, Unix seconds): bytes, bytes, numbers, numbers.
+
+    `memory_stall` is the share of the last ten seconds in which some process waited for memory (PSI).
+    """
 
     at: float
     memory: Supply = Supply()
     disk: Supply = Supply()
     inodes: Supply = Supply()
     pids: Supply = Supply()
+    memory_stall: float = 0.0
 
     def supplies(self) -> Iterator[tuple[str, Supply]]:
         """Return each supply by its name."""
@@ -34,13 +38,14 @@ class Pressure:
     """Shortages of the machine. `low` pauses new starts; `critical` (a subset) also stops idle sandboxes.
 
     `measured` are the readable ones. `calm` has (name, Unix seconds) since when a resource still called low has
-    recovered.
+    recovered. `stalls`: processes wait for memory much of the time, as while much is read from swap.
     """
 
     low: tuple[str, ...] = ()
     critical: tuple[str, ...] = ()
     measured: tuple[str, ...] = ()
     calm: tuple[tuple[str, float], ...] = ()
+    stalls: bool = False
 
     def message(self) -> str:
         """Return the shortages as a message; "" if there are none."""

@@ -1,8 +1,6 @@
 """sandbox.snapshot, sandbox.fork and sandbox.rollback: files of a sandbox at one instant, and what begins from them."""
 
-import json
 import secrets
-from functools import partial
 from typing import Annotated
 
 from pydantic import Field
@@ -13,7 +11,6 @@ from controller.mcp.arguments import Result
 from controller.mcp.sandboxes import ContainerState, SandboxArguments, find, state_of
 from controller.mcp.tool import Call, Tool
 from controller.service.sandbox.snapshots import COUNT_MAX
-from controller.version import API_VERSION
 
 _WRITTEN_BY = "mcp"
 
@@ -64,15 +61,7 @@ async def snapshot(call: Call, arguments: SnapshotArguments) -> SnapshotState:
     namespace, name = await find(call, arguments.id, arguments.namespace)
     call.require("create", SNAPSHOT, namespace)
     new = arguments.snapshot or f"{name[:40].rstrip('-')}-{secrets.token_hex(4)}"
-    document = {
-        "apiVersion": API_VERSION,
-        "kind": SNAPSHOT.name,
-        "metadata": {"name": new, "namespace": namespace},
-        "spec": {"sandboxRef": {"name": name}},
-    }
-    create = partial(call.services.write.create, written_by=_WRITTEN_BY)
-    created = await call.thread(create, SNAPSHOT, namespace, json.dumps(document))
-    taken = await call.thread(call.services.snapshots.wait, created)
+    taken = await call.thread(call.services.snapshots.take, namespace, name, new, written_by=_WRITTEN_BY)
     status = taken.status
     return SnapshotState(
         name=new,

@@ -21,7 +21,7 @@ def is_skipped(builder: PlanBuilder, sandbox: Sandbox) -> bool:
     if is_news or stored_condition(obj, "Scheduled").get("reason") != WAKE_QUEUED:
         return False
     if builder.wake_candidates is None:
-        limit = hibernation.wakes_at_once(snapshot.observed.facts.cpus)
+        limit = hibernation.wakes_at_once(snapshot)
         builder.wake_candidates = max(0, limit - hibernation.count_waking(snapshot))
     if builder.wake_candidates:
         builder.wake_candidates -= 1

@@ -14,7 +14,7 @@ from controller.kinds.planning.snapshot import Sandbox, Snapshot
 from controller.plan.base.instance_index import index_of
 from controller.plan.base.memo import Memo
 from controller.plan.base.plan_builder import PlanBuilder
-from controller.plan.base.reasons import CLAIMING, EXHAUSTED, SHARED
+from controller.plan.base.reasons import EXHAUSTED, SHARED
 from controller.plan.base.reconcile_context import Decision, ReconcileContext
 from controller.plan.pool import claim_candidates
 from controller.plan.pool import sandboxpool as pools
@@ -47,8 +47,7 @@ def may_start(builder: PlanBuilder, instance: Instance | None) -> bool:
 
 def defer_renames(builder: PlanBuilder, context: ReconcileContext, decision: Decision) -> Decision:
     """Return the decision, without its rename while the limits of other claims are not in force yet."""
-    is_claimed = decision.state.launch == "Warm" and decision.reason != CLAIMING  # a claim that waits for its own name
-    waits = bool(builder.claiming - {context.obj.uid}) and is_claimed
+    waits = bool(builder.claiming - {context.obj.uid}) and decision.state.launch == "Warm"
     if not waits or not decision.actions or not all(isinstance(action, RenameContainer) for action in decision.actions):
         return decision
     return replace(decision, actions=(), drift=(), until=context.now + BURST_SECONDS)

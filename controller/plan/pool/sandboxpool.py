@@ -56,7 +56,7 @@ class Turnover:
 
 
 def without_used(snapshot: Snapshot) -> Snapshot:
-    """Return the snapshot with those members retired whose container shows a claim: another name, or a mount.
+    """Return the snapshot with those members retired whose container shows a claim: another name, a mount, or a use.
 
     A store restored from a backup does not know of the claim, and must never hand such a container out again.
     """
@@ -77,12 +77,16 @@ def without_used(snapshot: Snapshot) -> Snapshot:
 
 
 def is_used(member: Instance, containers: Iterable[Container], pool: Pool | None) -> bool:
-    """Return True if one of these is the member's container, under another name or with an owner's mount."""
+    """Return True if one of these is the member's container, used, under another name, or with an owner's mount."""
     is_prepared = pool is not None and pool.template is not None and pool.template.restore_from is not None
     own_kinds = ("tmpfs", "memory") if is_prepared else ("tmpfs",)
     return any(
         container.id == member.state.container
-        and (container.name != member.name or any(mount.kind not in own_kinds for mount in container.bound))
+        and (
+            container.is_used
+            or container.name != member.name
+            or any(mount.kind not in own_kinds for mount in container.bound)
+        )
         for container in containers
     )
 

@@ -47,6 +47,26 @@ def is_renewed(context: ReconcileContext, container: Container, rendered: Render
     return keeps_files(context.spec) and rendered.config.read_only_root and is_older(container, rendered)
 
 
+def kept_and_lost(context: ReconcileContext, container: Container, rendered: Rendered) -> str:
+    """Return which files a new container of a sandbox has, as the end of a message: what stays, and what goes."""
+    config, folders = rendered.config, held_folders(container)
+    if context.obj.kind != "Sandbox":
+        return ""
+    source = f"snapshot `{config.restore_from.partition('@')[0]}`" if config.restore_from else "its image"
+    before, after = (fields.get("restore_from") for fields in (context.state.made_from, rendered.template_fields))
+    if config.restore_from and before != after:
+        return f"; its files are those of {source} then"
+    stays = ["its volumes"] if any(mount.kind == "volume" for mount in config.mounts) else []
+    if folders and keeps_files(context.spec):
+        stays.append("files in memory")
+    message = f"; {' and '.join(stays)} stay" if stays else ""
+    if (folders and not keeps_files(context.spec)) or is_older(container, rendered):
+        message += "; files in memory are lost"
+    if not config.read_only_root:
+        message += f"; its root file system begins from {source} again"
+    return message
+
+
 def with_check(context: ReconcileContext, container: Container, decision: Decision) -> Decision:
     """Return the decision to stop a sandbox for longer, with a check before it that its files can be saved."""
     stops = any(isinstance(action, SignalContainer) for action in decision.actions)

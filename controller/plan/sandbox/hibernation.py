@@ -162,9 +162,12 @@ def loss_event(context: ReconcileContext, after: InstanceState) -> Event | None:
     return context.event("HibernationLost", LOST_MESSAGE, warning=True)
 
 
-def wakes_at_once(cpus: int) -> int:
-    """Return how many sandboxes are woken at once: half of the processors, so that the others' work goes on."""
-    return min(_MOST_WAKES, max(1, cpus // 2))
+def wakes_at_once(snapshot: Snapshot) -> int:
+    """Return how many sandboxes are woken at once: half of the processors, so that the others' work goes on.
+
+    While the host's processes wait for memory, which each wake needs, it is one after the other.
+    """
+    return 1 if snapshot.pressure.stalls else min(_MOST_WAKES, max(1, snapshot.observed.facts.cpus // 2))
 
 
 def count_waking(snapshot: Snapshot) -> int:

@@ -135,10 +135,9 @@ def reconcile_lifecycle(context: ReconcileContext) -> Decision:
     return lifecycle.timed(context, _keep)
 
 
-def settle(context: ReconcileContext, decision: Decision, events: tuple[Event, ...]) -> Decision:
+def settle(decision: Decision, events: tuple[Event, ...]) -> Decision:
     """Return the decision with those events. One that needs nothing forgets the failures on the way there."""
-    decision = replace(decision, events=(*events, *decision.events)) if events else decision
-    decision = takeover.settle(context, decision)
+    decision = takeover.settle(replace(decision, events=(*events, *decision.events)) if events else decision)
     failure = decision.state.failure
     if decision.reason or decision.actions or failure is None or files.is_of_files(failure.reason):
         return decision
@@ -288,16 +287,17 @@ def _present(context: ReconcileContext, container: Container, rendered: Rendered
 
 
 def _replace(context: ReconcileContext, container: Container, rendered: Rendered, why: str) -> Decision:
-    """Stop it gracefully, then remove, create and start in one group."""
+    """Stop it gracefully, then remove, create and start in one group. Say what stays and what goes."""
+    message = why + files.kept_and_lost(context, container, rendered)
     if container.state in ALIVE:
-        waiting = stop(context, container, why, "Recreating", "Superseded")
+        waiting = stop(context, container, message, "Recreating", "Superseded")
         if waiting is not None:
-            events = (context.event("Recreating", why),) if waiting.actions else ()
+            events = (context.event("Recreating", message),) if waiting.actions else ()
             return replace(waiting, events=events)
     context = replace(context, state=asked_to_stop(context.state, container, context.now, "Superseded"))
     # With mount points the next container's own mounts follow, and what is not among them goes then.
     keep = keeps_files(context.spec) and bool(rendered.config.mount_points)
-    remove = RemoveContainer(context.obj.uid, container.name, container.id, why, replaced=keep)
+    remove = RemoveContainer(context.obj.uid, container.name, container.id, message, replaced=keep)
     return replace(_make(context, rendered, (remove,), why), reason="Recreating")
 
 

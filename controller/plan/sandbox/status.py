@@ -26,7 +26,6 @@ from controller.plan.sandbox import (
     models,
     mounts,
     probes,
-    takeover,
     user_ids,
 )
 
@@ -194,8 +193,7 @@ def _ready(context: ReconcileContext, decision: Decision) -> Condition:
 
 def _pending(context: ReconcileContext, decision: Decision) -> tuple[str, str]:
     """Return the reason and message why a running sandbox is not ready yet; empty ones if it is."""
-    unnamed = takeover.unready(context)
-    unbound = unnamed if unnamed[0] else mounts.unready(context)
+    unbound = mounts.unready(context)
     return unbound if unbound[0] else probes.unready(context, decision.state)
 
 

@@ -14,6 +14,7 @@ CALM_SECONDS = 60.0
 _RECOVERED = 1.5  # times the threshold
 _CALM, _LOW, _CRITICAL = range(3)
 _MIB = 1 << 20
+_STALL_SHARE = 0.1  # it ends at half of that
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +60,7 @@ def judge(before: Pressure, use: HostUse | None, scale: float = 1.0) -> Pressure
         critical=tuple(name for name, (level, _) in levels.items() if level == _CRITICAL),
         measured=tuple(name for name in BANDS if name in supplies),
         calm=tuple((name, since) for name, (_, since) in levels.items() if since is not None),
+        stalls=use is not None and use.memory_stall > _STALL_SHARE / (2 if before.stalls else 1),
     )
     return before if pressure == before else pressure
 

@@ -6,6 +6,7 @@ from contextlib import suppress
 from typing import Any
 
 from controller.kinds.common.chunk import Chunk
+from controller.kinds.common.labels import container_name
 from controller.kinds.meta import StoredObject
 from controller.kinds.observed.activity import Run
 from controller.kinds.observed.observed import Container, State
@@ -147,6 +148,11 @@ class ActivityTracker:
     def _over(self, uid: str, asks: bool) -> None:
         self._in_use.end(uid, asks=asks)
         self._wake()
+
+    def mark_used(self, obj: StoredObject, container: Container) -> None:
+        """Mark a container before its use, where its name does not show yet that it was claimed. Raises StreamError."""
+        if container.name != container_name(obj.name, obj.uid):
+            self._engine.mark_used(container.id)
 
     def is_held(self, container: Container) -> bool:
         """Return True if this run is being stopped as idle."""

@@ -229,6 +229,7 @@ class SandboxStreams:
             container = self._container_of(obj) if fresh else None
             if container is None or not self._activity.may_use(obj, container):
                 container = self._activity.running(partial(self._current, kind, obj), wait_seconds)
+            self._activity.mark_used(obj, container)
             return container, lease.pop_all().close
 
     def environment(self, namespace: str, env: Environment) -> Mapping[str, str]:
@@ -299,6 +300,7 @@ class SandboxStreams:
             current = self._container_of(obj)
             if not frozen or current is None or current.state is not State.PAUSED:
                 current = self._activity.running(partial(self._current, kind, obj), WAIT_SECONDS)
+            self._activity.mark_used(obj, current)
             return do(current), end_use
         except StreamError as error:
             end_use()

@@ -210,15 +210,21 @@ class SandboxSnapshots:
         return room
 
     def _take(self, source: StoredObject, why: str, written_by: str) -> StoredObject:
-        """Create a snapshot of a sandbox, and wait for it. Raises Conflict with the reason if it fails."""
         name = f"{why}-{source.name[:30]}-{time.time_ns() // 1_000_000:x}"
+        return self.take(source.namespace, source.name, name, written_by=written_by)
+
+    def take(self, namespace: str, sandbox: str, name: str, *, written_by: str = "") -> StoredObject:
+        """Create a snapshot of a sandbox, and wait for it. Raises Conflict if it fails: then none stays.
+
+        Raises ServiceUnavailable if it is late, TooManyRequests with too many that wait.
+        """
         document = {
             "apiVersion": API_VERSION,
             "kind": SNAPSHOT.name,
-            "metadata": {"name": name, "namespace": source.namespace},
-            "spec": {"sandboxRef": {"name": source.name}},
+            "metadata": {"name": name, "namespace": namespace},
+            "spec": {"sandboxRef": {"name": sandbox}},
         }
-        obj = self._write.create(SNAPSHOT, source.namespace, json.dumps(document), written_by=written_by)
+        obj = self._write.create(SNAPSHOT, namespace, json.dumps(document), written_by=written_by)
         try:
             return self.wait(obj)
         except errors.ServiceError:

@@ -172,7 +172,7 @@ class Sandbox:
     def snapshot(self, name: str = "", *, timeout: float = 180.0) -> Object:
         """Take a snapshot: all its files at one instant. It runs on. Return the SandboxSnapshot, once it is captured.
 
-        Without a name one is made up. Raises WaitTimedOut, ClientError if it can't be taken.
+        Without a name one is made up. Raises WaitTimedOut; ClientError if it can't be taken, and then none stays.
         """
         snapshots = Objects(self._transport, self.namespace, _SNAPSHOTS)
         name = name or f"{self.name[:40].rstrip('-')}-{secrets.token_hex(4)}"
@@ -181,6 +181,8 @@ class Sandbox:
         snapshots.create({"apiVersion": API_VERSION, "kind": "SandboxSnapshot", "metadata": metadata, "spec": spec})
         taken = snapshots.wait(name, _is_decided, timeout=timeout, reason=_capture_text)
         if taken is None or not holds(taken, "Captured", "True"):
+            if taken is not None:
+                snapshots.delete(name)
             raise ClientError(f"snapshot `{name}` can't be taken: {_capture_text(taken)}")
         return taken
 
