@@ -7,7 +7,7 @@ import pytest
 from controller.kinds.observed.observed import State
 from controller.kinds.observed.pressure import Pressure
 from controller.kinds.observed.swap import HibernationAbility
-from controller.kinds.planning.action import HibernateContainer, WakeContainer
+from controller.kinds.planning.action import Action, HibernateContainer, WakeContainer
 from controller.kinds.planning.outcome import NOT_HIBERNATED, Transient
 from tests.plan.history import History
 
@@ -88,3 +88,23 @@ def test_callers_that_give_up_hold_up_no_wake(history: History) -> None:
     history.settle(seconds=1)
     assert history.condition("web-9", "Ready") == "True Running"
     assert {history.condition(name, "Scheduled") for name in names} == {"True Assigned"}
+
+
+def test_new_limits_during_a_hibernation_wait_for_the_wake(history: History) -> None:
+    spec: dict[str, Any] = {"lifecycle": IDLE, "resources": {"limits": {"memory": "96Mi"}}}
+
+    def resize(action: Action) -> None:
+        if isinstance(action, HibernateContainer):
+            history.apply("web", runState="Hibernated", **spec)
+
+    history.apply("web", lifecycle=IDLE)
+    history.settle(seconds=0)
+    history.before = resize
+    history.apply("web", runState="Hibernated", lifecycle=IDLE)
+    history.settle(seconds=5)
+    assert history.condition("web", "Ready") == "False Hibernated"
+    assert history.condition("web", "Resized") == "False Deferred"
+    history.apply("web", **spec)
+    history.settle(seconds=5)
+    assert history.condition("web", "Resized") == "True InForce"
+    assert history.engine.box(history.container_name("web")).limits.memory_bytes == 96 << 20
