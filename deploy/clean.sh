@@ -21,7 +21,7 @@ remove_sandboxes() {
     fi
     "$ROOT/deploy/daemon.sh" stop
     # The last resort: our store's id is on every container of ours; one that bears another id, or none, is not ours.
-    local containers networks
+    local containers networks mounts
     id=$("$PADDOCK_VENV/bin/python" -I "$ROOT/deploy/lib/instance_id.py" "$PADDOCK_STATE_DIR" || true)
     if [ -z "$id" ]; then
         [ -n "$deleted" ] || [ -z "$(docker ps -aq --filter label=paddock.instance)" ] ||
@@ -30,7 +30,8 @@ remove_sandboxes() {
         return 0
     fi
     mapfile -t containers < <(docker ps -aq --filter "label=paddock.instance=$id")
-    remove_folders "${PADDOCK_MOUNTS_DIR:-/run/paddock/mounts}/$id" # before the containers: the mounts are seen there, too
+    mounts=${PADDOCK_MOUNTS_DIR:-/run/paddock/mounts}
+    remove_folders "$mounts/$id" "$mounts/used/$id" # before the containers: the mounts are seen there, too
     if [ ${#containers[@]} -gt 0 ]; then progress "removing ${#containers[@]} containers by label" docker rm -f "${containers[@]}"; fi
     mapfile -t networks < <(docker network ls -q --filter "label=paddock.instance=$id")
     if [ ${#networks[@]} -gt 0 ]; then progress "removing ${#networks[@]} networks by label" docker network rm "${networks[@]}"; fi
