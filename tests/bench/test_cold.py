@@ -13,7 +13,7 @@ from tests.daemon import RunningDaemon, running, wait_for
 pytestmark = [pytest.mark.bench, pytest.mark.docker]
 COUNT, ROUNDS, THREADS = 40, 3, 4
 IMAGE = "paddock/test-tiny:1"
-BOX = """
+SANDBOX = """
 apiVersion: paddock/v1alpha1
 kind: Sandbox
 metadata: {name: cold-%d}
@@ -68,7 +68,7 @@ def bare(client: docker_py.DockerClient) -> float:
 
 def kept(daemon: RunningDaemon) -> float:
     """Seconds from the start of `paddock apply` until the store says that all are Ready."""
-    text = "---".join(BOX % index for index in range(COUNT))
+    text = "---".join(SANDBOX % index for index in range(COUNT))
     start = time.perf_counter()
     daemon.apply(text)
     names = [f"sandbox/cold-{index}" for index in range(COUNT)]

@@ -1,7 +1,8 @@
-"""Large data into a box and out of it: `paddock cp` beside `docker cp`, and a forwarded port beside a plain relay.
+"""Large data into a sandbox and out of it: `paddock cp` beside `docker cp`, and a forwarded port beside a plain relay.
 
-`docker cp` sees no tmpfs, and a box here writes nowhere else: it copies to and from the container's own layer, which is
-in the page cache as well. Each is timed by turns, and the best of its times counts: the machine is not ours alone.
+`docker cp` sees no tmpfs, and a sandbox here writes nowhere else: it copies to and from the container's own layer,
+which is in the page cache as well. Each is timed by turns, and the best of its times counts: the machine is not ours
+alone.
 """
 
 import json
@@ -50,7 +51,7 @@ while True:
     a, b = s.accept()[0], socket.create_connection(("127.0.0.1", int(sys.argv[1])))
     for pair in ((a, b), (b, a)): threading.Thread(target=carry, args=pair, daemon=True).start()
 """
-BOX = f"""
+SANDBOX = f"""
 apiVersion: paddock/v1alpha1
 kind: Sandbox
 metadata: {{name: copy}}
@@ -67,7 +68,7 @@ spec:
 @pytest.fixture(scope="module")
 def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningDaemon]:
     with running(tmp_path_factory.mktemp("daemon")) as created:
-        created.apply(BOX)
+        created.apply(SANDBOX)
         created.paddock("wait", "--for=condition=Ready", "--timeout=60s", "sandbox/copy")
         yield created
 
@@ -163,7 +164,7 @@ def filled(port: int) -> None:
 
 @contextmanager
 def relayed() -> Iterator[int]:
-    """The port of a plain relay to the same server, outside of any box."""
+    """The port of a plain relay to the same server, outside of any sandbox."""
     with ExitStack() as stack:
         server = stack.enter_context(process("-c", SERVER, "0"))
         yield int(stack.enter_context(process("-c", RELAY, server)))

@@ -38,12 +38,12 @@ def test_overhead_against_the_sdk(tmp_path: Path) -> None:
             Paddock(f"unix://{daemon.socket}") as paddock,
         ):
             key = {"X-API-KEY": variables["E2B_API_KEY"]}
-            box = http.post("/v2/sandboxes", json={"templateID": "base", "timeout": 600}, headers=key).json()
-            token = {"E2b-Sandbox-Id": box["sandboxID"], "X-Access-Token": box["envdAccessToken"]}
+            e2b_sandbox = http.post("/v2/sandboxes", json={"templateID": "base", "timeout": 600}, headers=key).json()
+            token = {"E2b-Sandbox-Id": e2b_sandbox["sandboxID"], "X-Access-Token": e2b_sandbox["envdAccessToken"]}
             stream = {**token, "content-type": "application/connect+json"}
             body = frame({"process": {"cmd": LOGIN[0], "args": LOGIN[1:]}, "stdin": False})
             plain, path = {**token, "content-type": "application/octet-stream"}, {"path": "/home/user/file"}
-            sandbox = paddock.sandboxes.get(box["sandboxID"])
+            sandbox = paddock.sandboxes.get(e2b_sandbox["sandboxID"])
             figures = medians(
                 {
                     "run, SDK": lambda: sandbox.exec(LOGIN),

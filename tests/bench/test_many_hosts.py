@@ -27,7 +27,7 @@ from controller.ports.scheduler import Placed, PlacedRecord
 from controller.store.sql_store import SqlStore
 from tests.bench.test_growth import best_ms
 from tests.bench.test_store import SPEC, status
-from tests.contract.store_worlds import box, instance
+from tests.contract.store_worlds import instance, new_sandbox
 from tests.daemon import start_daemon, wait_for
 from tests.fleet_files import Authority
 from tests.postgres import new_database
@@ -40,7 +40,9 @@ def fill(store: SqlStore, hosts: int) -> None:
     for host in range(hosts):
         name = f"host-{host:03}"
         bound = {**status(1), "host": name, "binding": 1}
-        sandboxes = [box(f"b-{name}-{at:04}", f"team-{at % 10}", spec=SPEC, status=bound) for at in range(OF_EACH)]
+        sandboxes = [
+            new_sandbox(f"b-{name}-{at:04}", f"team-{at % 10}", spec=SPEC, status=bound) for at in range(OF_EACH)
+        ]
         for begin in range(0, OF_EACH, LOT):
             with store.transaction() as transaction:
                 for sandbox in sandboxes[begin : begin + LOT]:
@@ -175,7 +177,7 @@ def live_some(url: str, first: int, count: int) -> None:
     store.open()
     for at in range(first, first + count):
         with store.transaction() as transaction:
-            stored = transaction.put(box(f"life-{at}", "lives", spec=SPEC, status=status(1)))
+            stored = transaction.put(new_sandbox(f"life-{at}", "lives", spec=SPEC, status=status(1)))
         with store.transaction() as transaction:
             transaction.put_instance(instance(stored, host="host-001"))
         for step in range(4):

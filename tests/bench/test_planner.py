@@ -18,7 +18,7 @@ pytestmark = pytest.mark.bench
 def settled_host(count: int) -> tuple[Snapshot, Memo]:
     """A host on which nothing is left to do, and the memos of a planner that has seen it."""
     sandboxes = [sandbox(f"box-{index}", {"template": {"image": "a:1"}}) for index in range(count)]
-    host = snapshot(sandboxes, [container(box) for box in sandboxes])
+    host = snapshot(sandboxes, [container(stored) for stored in sandboxes])
     memo = Memo()
     for _ in range(3):
         planned = decide(host, memo)
@@ -26,8 +26,8 @@ def settled_host(count: int) -> tuple[Snapshot, Memo]:
         host = replace(
             host,
             sandboxes={
-                uid: replace(box, obj=replace(box.obj, status=statuses[uid])) if uid in statuses else box
-                for uid, box in host.sandboxes.items()
+                uid: replace(sandbox, obj=replace(sandbox.obj, status=statuses[uid])) if uid in statuses else sandbox
+                for uid, sandbox in host.sandboxes.items()
             },
             instances={**host.instances, **{instance.parent_uid: instance for instance in planned.writes.instances}},
         )

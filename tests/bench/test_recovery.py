@@ -15,7 +15,7 @@ from tests.lab.engine import PrivateEngine, private_engine
 
 pytestmark = [pytest.mark.bench, pytest.mark.docker, pytest.mark.timeout(1200)]
 COUNT, ROUNDS, THREADS = 50, 3, 4
-BOX = """
+SANDBOX = """
 apiVersion: paddock/v1alpha1
 kind: Sandbox
 metadata: {name: lost-%d}
@@ -86,7 +86,7 @@ def test_recovery_of_50_after_a_restart_of_the_engine(tmp_path: Path, capsys: py
         settings = {"PADDOCK_DOCKER_HOST": engine.base_url}
         daemon = start_daemon(tmp_path, **settings)
         try:
-            daemon.apply("---".join(BOX % index for index in range(COUNT)))
+            daemon.apply("---".join(SANDBOX % index for index in range(COUNT)))
             wait_for("all run", lambda: running(engine) == COUNT, 600)
             for _ in range(ROUNDS):
                 stored.append(ours(engine))

@@ -12,7 +12,7 @@ from tests.daemon import RunningDaemon, running
 
 pytestmark = [pytest.mark.bench, pytest.mark.docker]
 ROUNDS = 8
-BOX = """
+SANDBOX = """
 apiVersion: paddock/v1alpha1
 kind: Sandbox
 metadata: {name: repaired-%d}
@@ -78,5 +78,5 @@ def test_repair(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def apply_and_wait(daemon: RunningDaemon, index: int) -> None:
-    daemon.apply(BOX % index)
+    daemon.apply(SANDBOX % index)
     daemon.paddock("wait", "--for=condition=Ready", "--timeout=60s", f"sandbox/repaired-{index}")

@@ -15,7 +15,7 @@ from controller.app.memory import TRIM_SECONDS
 from tests.daemon import ROOT, RunningDaemon, running, start_daemon, wait_for
 
 pytestmark = pytest.mark.bench
-BOX = """
+SANDBOX = """
 apiVersion: paddock/v1alpha1
 kind: Sandbox
 metadata: {name: rest-%d}
@@ -38,7 +38,7 @@ def requests(daemon: RunningDaemon) -> dict[str, float]:
 @pytest.mark.timeout(600)
 def test_a_resync_of_200_settled_sandboxes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with running(tmp_path, PADDOCK_RESYNC_SECONDS="10") as daemon:
-        daemon.apply("---".join(BOX % index for index in range(200)))
+        daemon.apply("---".join(SANDBOX % index for index in range(200)))
         names = [f"sandbox/rest-{index}" for index in range(200)]
         daemon.paddock("wait", "--for=condition=Ready", "--timeout=110s", *names)
         settled = wait_for("one resync has passed", lambda: requests(daemon))
@@ -61,7 +61,7 @@ def test_500_sandboxes_at_rest(tmp_path: Path, capsys: pytest.CaptureFixture[str
     """The processor that the daemon uses when nothing happens, over two resyncs; PADDOCK_BENCH_AT_REST: how many."""
     count = int(os.environ.get("PADDOCK_BENCH_AT_REST", "500"))
     with running(tmp_path) as daemon:
-        daemon.apply("---".join(BOX % index for index in range(count)))
+        daemon.apply("---".join(SANDBOX % index for index in range(count)))
         names = [f"sandbox/rest-{index}" for index in range(count)]
         daemon.paddock("wait", "--for=condition=Ready", "--timeout=1000s", *names, seconds=1200)
         listed = requests(daemon)["containers.list"]
@@ -84,7 +84,7 @@ def test_the_daemon_with_1000_stored_objects(tmp_path: Path, capsys: pytest.Capt
     daemon = start_daemon(tmp_path, PADDOCK_DOCKER_HOST=f"unix://{tmp_path / 'none.sock'}")
     try:
         empty = resident_mib(daemon)
-        suspended = BOX.replace("spec:", "spec:\n  runState: Suspended")
+        suspended = SANDBOX.replace("spec:", "spec:\n  runState: Suspended")
         daemon.apply("---".join(suspended % index for index in range(1000)))
         wait_for(
             "all are looked at", lambda: daemon.condition("rest-999", "Ready").get("reason") == "EngineUnreachable"

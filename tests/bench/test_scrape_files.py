@@ -90,7 +90,7 @@ def test_a_scrape_beside_one_shot_stats_of_the_same_containers(names: list[str])
     try:
         sandboxes = [sandbox(name) for name in names]
         containers = [container_of(api.inspect_container(name), swap_limit=True)[0] for name in names]
-        created = [replace(first, uid=box.obj.uid) for first, box in zip(containers, sandboxes, strict=True)]
+        created = [replace(first, uid=stored.obj.uid) for first, stored in zip(containers, sandboxes, strict=True)]
         registry = _registry(sandboxes, created, usage)
         assert open_metrics(registry).count(b"paddock_container_memory_working_set_bytes{") == REAL
         spent = _spent(lambda: _stats(api, created), ROUNDS)

@@ -29,7 +29,7 @@ kind: SecurityProfile
 metadata: {name: writable}
 spec: {base: full-isolation, readOnlyRootFilesystem: false}
 """
-BOX = """
+SANDBOX = """
 apiVersion: paddock/v1alpha1
 kind: Sandbox
 metadata: {name: NAME}
@@ -90,7 +90,7 @@ def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningDaemon]:
 def start(daemon: RunningDaemon, name: str) -> float:
     """Start a sandbox; return the seconds until it is Ready."""
     begun = time.monotonic()
-    daemon.apply(BOX.replace("NAME", name))
+    daemon.apply(SANDBOX.replace("NAME", name))
     daemon.paddock("wait", "--for=condition=Ready", "--timeout=90s", f"sandbox/{name}")
     return time.monotonic() - begun
 

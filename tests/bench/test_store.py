@@ -14,7 +14,7 @@ from controller.store import rows
 from controller.store.database import Database
 from controller.store.schema import changes, meta, objects
 from controller.store.sql_store import SqlStore
-from tests.contract.store_worlds import BACKENDS, World, box, instance, make_world
+from tests.contract.store_worlds import BACKENDS, World, instance, make_world, new_sandbox
 from tests.contract.store_worlds import insert as put
 
 pytestmark = pytest.mark.bench
@@ -32,7 +32,7 @@ def world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[World]:
 
 
 def many(prefix: str) -> list[StoredObject]:
-    return [box(f"{prefix}-{number:05}", spec=SPEC, last_applied=SPEC) for number in range(COUNT)]
+    return [new_sandbox(f"{prefix}-{number:05}", spec=SPEC, last_applied=SPEC) for number in range(COUNT)]
 
 
 def status(round_: int) -> dict[str, object]:
@@ -144,11 +144,11 @@ def test_single_commits(world: World) -> None:
 
     def ours_round(round_: int) -> None:
         for number in range(single):
-            put(store, box(f"one-{round_}-{number}", spec=SPEC))
+            put(store, new_sandbox(f"one-{round_}-{number}", spec=SPEC))
 
     def bare_round(database: Database, round_: int) -> None:
         for number in range(single):
-            bare_insert(database, [rows.object_row(box(f"bare-{round_}-{number}", spec=SPEC))])
+            bare_insert(database, [rows.object_row(new_sandbox(f"bare-{round_}-{number}", spec=SPEC))])
 
     ours = best(ours_round) / single
     with world.database() as database:

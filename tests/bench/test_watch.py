@@ -13,7 +13,7 @@ from controller.kinds.registry import discover
 from controller.store import rows
 from controller.store.connect import connect
 from tests.bench.test_store import bare_insert
-from tests.contract.store_worlds import box
+from tests.contract.store_worlds import new_sandbox
 from tests.helpers_api import QUICKSTART, World, make_world
 from tests.helpers_fixtures import quiet
 
@@ -107,7 +107,7 @@ def test_apply_a_thousand_documents_of_one_file(world: World, client: httpx.Clie
     spec = world.store.list("Sandbox")[0][0].spec
 
     def bare_round(round_: int) -> None:
-        sandboxes = (box(f"bare{round_}-{index}", spec=spec, last_applied=spec) for index in range(COUNT))
+        sandboxes = (new_sandbox(f"bare{round_}-{index}", spec=spec, last_applied=spec) for index in range(COUNT))
         bare_insert(database, [rows.object_row(sandbox) for sandbox in sandboxes])
 
     bare = best(bare_round)

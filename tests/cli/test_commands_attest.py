@@ -16,7 +16,7 @@ from tests.cli.conftest import Run
 from tests.fakes.inside import inside_of
 from tests.helpers_api import View, World
 
-Box = Callable[..., None]
+NewSandbox = Callable[..., None]
 
 
 class Looking(View):
@@ -31,7 +31,7 @@ class Looking(View):
 
 
 @pytest.fixture
-def sandbox(world: World) -> Box:
+def sandbox(world: World) -> NewSandbox:
     """Factory of a running sandbox, rendered but for the given changes. Request it before `paddock`."""
     view, expected = Looking(), dict[str, Sandbox]()
     attest = Attest(
@@ -56,7 +56,7 @@ def sandbox(world: World) -> Box:
     return make
 
 
-def test_a_secured_sandbox(sandbox: Box, paddock: Run) -> None:
+def test_a_secured_sandbox(sandbox: NewSandbox, paddock: Run) -> None:
     sandbox()
     done = paddock("attest", "quickstart")
     assert done.exit_code == 0, done.output
@@ -65,7 +65,7 @@ def test_a_secured_sandbox(sandbox: Box, paddock: Run) -> None:
     assert "!!" not in done.output
 
 
-def test_report_lists_confinement(sandbox: Box, paddock: Run) -> None:
+def test_report_lists_confinement(sandbox: NewSandbox, paddock: Run) -> None:
     sandbox()
     done = paddock("attest", "quickstart", "--report")
     assert done.exit_code == 0, done.output
@@ -80,7 +80,7 @@ def test_report_lists_confinement(sandbox: Box, paddock: Run) -> None:
     assert messages["mount /tmp"] == "tmpfs 64Mi read-write nosuid nodev noexec"
 
 
-def test_an_unsecured_sandbox(sandbox: Box, paddock: Run) -> None:
+def test_an_unsecured_sandbox(sandbox: NewSandbox, paddock: Run) -> None:
     sandbox(uid=0)
     done = paddock("attest", "sandbox/quickstart")
     assert done.exit_code == 1
@@ -88,14 +88,14 @@ def test_an_unsecured_sandbox(sandbox: Box, paddock: Run) -> None:
     assert [line.split()[:2] for line in done.stdout.splitlines() if line.startswith("!!")] == [["!!", "user"]]
 
 
-def test_an_unreadable_sandbox(sandbox: Box, paddock: Run) -> None:
+def test_an_unreadable_sandbox(sandbox: NewSandbox, paddock: Run) -> None:
     sandbox(unread="run the daemon as root")
     done = paddock("attest", "quickstart")
     assert done.exit_code == 1
     assert done.stdout == "sandbox/quickstart can't be attested\n  NotAttested: run the daemon as root\n"
 
 
-def test_json_output(sandbox: Box, paddock: Run) -> None:
+def test_json_output(sandbox: NewSandbox, paddock: Run) -> None:
     sandbox(seccomp=0)
     done = paddock("attest", "quickstart", "-o", "json")
     document = json.loads(done.stdout)

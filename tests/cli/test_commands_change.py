@@ -94,8 +94,8 @@ def test_on_suspend_is_set_for_a_whole_namespace(paddock: Run, two: World) -> No
 def test_template_fields_are_set_on_the_template(paddock: Run, two: World) -> None:
     document = {"apiVersion": "paddock/v1alpha1", "kind": "SandboxTemplate", "metadata": {"name": "py"}}
     two.apply(json.dumps({**document, "spec": {"image": "a:1"}}))
-    box = {**document, "kind": "Sandbox", "metadata": {"name": "box"}, "spec": {"templateRef": {"name": "py"}}}
-    two.apply(json.dumps(box))
+    sandbox = {**document, "kind": "Sandbox", "metadata": {"name": "box"}, "spec": {"templateRef": {"name": "py"}}}
+    two.apply(json.dumps(sandbox))
     done = paddock("set", "image", "sb/box", "b:1")
     assert (
         done.stderr == "error: sandbox/box takes its image from the SandboxTemplate `py`; change sandboxtemplate/py\n"

@@ -15,7 +15,7 @@ spec:
   base: development
   capabilities: [CHOWN]
 """
-BOX = """\
+SANDBOX = """\
 apiVersion: paddock/v1alpha1
 kind: Sandbox
 metadata: {name: a, namespace: team}
@@ -37,7 +37,7 @@ def test_a_profile_is_applied_shown_and_deleted(paddock: Run, served: World) -> 
     differs = paddock("diff", "-f", "-", stdin=OWN.replace("[CHOWN]", "[]"))
     assert (differs.exit_code, "capabilities" in differs.stdout) == (1, True)
     assert paddock("label", "sp/ci", "team=a").stdout == "securityprofile.paddock/ci labeled\n"
-    assert paddock("apply", "-f", "-", stdin=BOX).exit_code == 0
+    assert paddock("apply", "-f", "-", stdin=SANDBOX).exit_code == 0
     output = paddock("delete", "sp", "ci")
     assert output.exit_code == 1
     assert "securityprofile `ci` is used by sandbox team/a; delete or change those first" in output.stderr

@@ -12,7 +12,7 @@ from controller.kinds.access.audit import AuditEntry
 from controller.ports import StoreError
 from controller.store.sql_store import SqlStore
 from tests.contract.claim_worlds import Claimant, add_member
-from tests.contract.store_worlds import box, insert
+from tests.contract.store_worlds import insert, new_sandbox
 
 _test: Connection  # the way to the test
 
@@ -39,7 +39,7 @@ def write(store: SqlStore, writer: str, commits: int) -> None:
     say("ready")
     wait()
     for number in range(commits):
-        insert(store, box(f"{writer}-{number}"))
+        insert(store, new_sandbox(f"{writer}-{number}"))
     say("done")
 
 
@@ -53,7 +53,7 @@ def append(store: SqlStore, writer: str, times: int) -> None:
         entry = AuditEntry(float(number), "ann", "here", "exec", "Sandbox", "default", f"{writer}-{number}")
         own_store.audit.append([entry])
         with own_store.transaction() as transaction:
-            transaction.put(box(f"{writer}-{os.getpid()}-{number}"))
+            transaction.put(new_sandbox(f"{writer}-{os.getpid()}-{number}"))
             transaction.audit(entry)
     own_store.close()
     say("done")
@@ -65,7 +65,7 @@ def write_following(store: SqlStore, name: str) -> None:
     end = store.follow(lambda: None)
     say("ready")
     wait()
-    insert(store, box(name))
+    insert(store, new_sandbox(name))
     end()
     say("done")
 
@@ -76,7 +76,7 @@ def claim(store: SqlStore, uid: str) -> None:
     say("ready")
     wait()
     try:
-        insert(store, box("contested", uid=uid))
+        insert(store, new_sandbox("contested", uid=uid))
     except StoreError as error:
         say(type(error).__name__)
     else:
@@ -87,7 +87,7 @@ def hold(store: SqlStore) -> None:
     """Keep a write transaction open, all sent but nothing committed, until told to give it up."""
     store.open()
     with contextlib.suppress(KeyboardInterrupt), store.transaction() as transaction:
-        transaction.put(box("held"))
+        transaction.put(new_sandbox("held"))
         transaction.flush()
         say("holding")
         wait()
@@ -122,7 +122,7 @@ def lead(store: SqlStore, seconds: float, name: str = "host/host", obj: str = "l
     wait()
     say(lease.is_held())
     try:
-        insert(store, box(obj))
+        insert(store, new_sandbox(obj))
     except StoreError as error:
         say(str(error))
     else:

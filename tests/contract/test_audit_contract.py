@@ -17,7 +17,7 @@ from controller.kinds.access.audit import AuditEntry
 from controller.store.audit import ChainEnd
 from controller.store.schema import audit_chains, audit_entries, meta
 from controller.store.sql_store import SqlStore
-from tests.contract.store_worlds import BACKENDS, World, box, insert, make_world, refusal
+from tests.contract.store_worlds import BACKENDS, World, insert, make_world, new_sandbox, refusal
 from tests.daemon import wait_for
 from tests.examples import examples
 from tests.statements import traced
@@ -78,12 +78,12 @@ def test_an_empty_log_is_whole(world: World) -> None:
 def test_an_entry_is_there_if_and_only_if_the_commit_is(world: World) -> None:
     store = world.store()
     with suppress(ZeroDivisionError), store.transaction() as transaction:
-        transaction.put(box())
+        transaction.put(new_sandbox())
         transaction.audit(entry(1))
         raise ZeroDivisionError
     assert names(store) == []
     with store.transaction() as transaction:
-        transaction.put(box())
+        transaction.put(new_sandbox())
         transaction.audit(entry(2))
     assert names(store) == ["box-2"]
     assert store.audit.verify().problem == ""
@@ -410,12 +410,12 @@ def test_appending_does_not_wait_for_the_counter_row(postgres: World) -> None:
     store = postgres.store(writer="b", wait_seconds=0.2)
     lease = store.lease("host/b", seconds=60.0)
     assert lease.acquire() == ""
-    insert(store, box("one"))
+    insert(store, new_sandbox("one"))
     with postgres.database() as database, database.writing() as writing:
         writing.execute(select(meta).with_for_update())
         store.audit.append([entry(1)])
         assert names(store) == ["box-1"]
-        assert "is held by another process" in str(refusal(lambda: insert(store, box("two"))))
+        assert "is held by another process" in str(refusal(lambda: insert(store, new_sandbox("two"))))
     lease.release()
 
 

@@ -12,7 +12,7 @@ from controller.kinds.access.access import Grant, Token
 from controller.kinds.access.audit import AuditEntry
 from controller.ports import StoreError
 from controller.store.sql_store import SqlStore
-from tests.contract.store_worlds import BACKENDS, World, box, event, insert, instance, make_world, refusal
+from tests.contract.store_worlds import BACKENDS, World, event, insert, instance, make_world, new_sandbox, refusal
 
 ENTRY = AuditEntry(5.0, "ann", "unix", "create", "Sandbox", "default", "one")
 
@@ -42,7 +42,7 @@ def as_sqlite(file: Path) -> Iterator[SqlStore]:
 
 def furnish(store: SqlStore) -> None:
     """Some of everything."""
-    (stored,) = insert(store, box("one", labels={"app": "ümlaut"}, spec={"text": "\u2028 \"'\\", "n": 2**53}))
+    (stored,) = insert(store, new_sandbox("one", labels={"app": "ümlaut"}, spec={"text": "\u2028 \"'\\", "n": 2**53}))
     with store.transaction() as transaction:
         transaction.put_instance(instance(stored))
         for number in range(3):
@@ -71,7 +71,7 @@ def test_all_of_it_is_there_and_back(world: World, tmp_path: Path) -> None:
     furnish(store)
     second.audit.append([ENTRY, ENTRY])
     before, copy = everything(store), saved(store, tmp_path / "copy")
-    insert(store, box("two"))
+    insert(store, new_sandbox("two"))
     second.audit.append([ENTRY])
     for entry in (store, second):
         entry.close()
@@ -81,7 +81,7 @@ def test_all_of_it_is_there_and_back(world: World, tmp_path: Path) -> None:
     assert everything(store) == before
     with store.transaction() as transaction:
         transaction.add_event(event(store.list("Sandbox")[0][0], "after"))
-    insert(store, box("three"))
+    insert(store, new_sandbox("three"))
     second.open()
     for one_store in (store, second):
         one_store.audit.append([ENTRY])
@@ -100,7 +100,7 @@ def test_either_takes_the_others(world: World, tmp_path: Path) -> None:
     before, copy = everything(first), saved(first, tmp_path / "copy")
     with as_sqlite(copy) as sqlite:
         assert everything(sqlite) == before
-        insert(sqlite, box("two"))
+        insert(sqlite, new_sandbox("two"))
         back = saved(sqlite, tmp_path / "back")
         grown = everything(sqlite)
     first.close()
@@ -116,7 +116,7 @@ def test_amid_writes_it_is_of_one_moment(world: World, tmp_path: Path) -> None:
         number = 0
         while not stop.is_set():
             number += 1
-            insert(store, box(f"a{number}"), box(f"b{number}"))
+            insert(store, new_sandbox(f"a{number}"), new_sandbox(f"b{number}"))
 
     writer = threading.Thread(target=write)
     writer.start()
@@ -134,7 +134,7 @@ def test_amid_writes_it_is_of_one_moment(world: World, tmp_path: Path) -> None:
 
 def test_what_is_no_backup_changes_nothing(world: World, tmp_path: Path) -> None:
     store, bad = world.store(), tmp_path / "bad"
-    insert(store, box("one"))
+    insert(store, new_sandbox("one"))
     bad.write_text("no database at all")
     assert "`paddock backup`" in str(refusal(lambda: store.restore(bad, stamp="now")))
     assert names(store) == ["one"]
@@ -164,7 +164,7 @@ def test_a_store_that_other_daemons_use_is_not_restored(tmp_path: Path) -> None:
         copy = saved(store, tmp_path / "copy")
         lease = second.lease("host/b")
         assert lease.acquire() == ""
-        insert(second, box("two"))
+        insert(second, new_sandbox("two"))
         store.close()
         assert "host/b: pid" in str(refusal(lambda: store.restore(copy, stamp="now")))
         assert names(second) == ["one", "two"]

@@ -1,4 +1,4 @@
-"""A box's files on the fake and on a real Docker Engine: read-only root, tmpfs, and whatever an enemy put there."""
+"""A sandbox's files on the fake and on a real Docker Engine: read-only root, tmpfs, and whatever an enemy put there."""
 
 import hashlib
 import io
@@ -36,7 +36,7 @@ NAME = st.text(min_size=1, max_size=60).filter(
 )
 
 
-class Box:
+class RunningSandbox:
     """A running sandbox and what is done with its files."""
 
     def __init__(self, world: World) -> None:
@@ -95,12 +95,12 @@ class Box:
 
 
 @pytest.fixture(scope="module", params=["fake", pytest.param("docker", marks=pytest.mark.docker)])
-def sandbox(request: pytest.FixtureRequest) -> Iterator[Box]:
+def sandbox(request: pytest.FixtureRequest) -> Iterator[RunningSandbox]:
     with (fake_world if request.param == "fake" else docker_world)() as created:
-        yield Box(created.settled())
+        yield RunningSandbox(created.settled())
 
 
-def test_what_is_written_is_read_again_and_belongs_to_the_sandboxes_user(sandbox: Box) -> None:
+def test_what_is_written_is_read_again_and_belongs_to_the_sandboxes_user(sandbox: RunningSandbox) -> None:
     answer = sandbox.send("write", "/workspace/file", [b"one", b"two"], mode=0o751)
     assert (answer["name"], answer["type"], answer["size"], answer["mode"]) == ("file", "file", 6, "0751")
     assert sandbox.receive("read", "file") == b"onetwo"
@@ -117,7 +117,7 @@ def test_what_is_written_is_read_again_and_belongs_to_the_sandboxes_user(sandbox
 
 @settings(max_examples=examples(15), suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(name=NAME, pieces=st.lists(st.binary(max_size=70_000), max_size=4))
-def test_any_name_and_any_content(sandbox: Box, name: str, pieces: list[bytes]) -> None:
+def test_any_name_and_any_content(sandbox: RunningSandbox, name: str, pieces: list[bytes]) -> None:
     path = f"/tmp/{name}"
     sandbox.send("write", path, pieces)
     assert sandbox.receive("read", path) == b"".join(pieces)
@@ -126,7 +126,7 @@ def test_any_name_and_any_content(sandbox: Box, name: str, pieces: list[bytes]) 
     sandbox.fails("NotFound", "stat", path)
 
 
-def test_a_sparse_file_takes_no_room(sandbox: Box) -> None:
+def test_a_sparse_file_takes_no_room(sandbox: RunningSandbox) -> None:
     """Larger than its tmpfs, on the way in and, since reading a hole can fill it, on the way out."""
     size, zeros = 200 * MIB, bytes(4 * MIB)
     head = header(Entry(b"sparse", size=size))
@@ -143,7 +143,7 @@ def test_a_sparse_file_takes_no_room(sandbox: Box) -> None:
     sandbox.ask("remove", "/workspace/sparse")
 
 
-def test_a_folder_of_endless_names_is_listed_in_part(sandbox: Box) -> None:
+def test_a_folder_of_endless_names_is_listed_in_part(sandbox: RunningSandbox) -> None:
     target = b"x" * 4000
     links = (header(Entry(b"%04d" % number, "link", target=target)) for number in range(1500))
     sandbox.send("unpack", "/tmp", [*links, END])
@@ -152,7 +152,7 @@ def test_a_folder_of_endless_names_is_listed_in_part(sandbox: Box) -> None:
     assert 100 < len(listed["items"]) < 1500
 
 
-def test_folders(sandbox: Box) -> None:
+def test_folders(sandbox: RunningSandbox) -> None:
     sandbox.ask("mkdir", "/tmp/a/b/c", parents=True)
     sandbox.ask("mkdir", "/tmp/a/b/c", parents=True)
     sandbox.fails("Exists", "mkdir", "/tmp/a/b")
@@ -170,7 +170,7 @@ def test_folders(sandbox: Box) -> None:
     sandbox.fails("NotFound", "stat", "/tmp/a")
 
 
-def test_a_file_or_folder_is_moved(sandbox: Box) -> None:
+def test_a_file_or_folder_is_moved(sandbox: RunningSandbox) -> None:
     sandbox.ask("mkdir", "/tmp/from/deep", parents=True)
     sandbox.send("write", "/tmp/from/deep/file", [b"x"])
     assert sandbox.ask("move", "/tmp/from", target="/tmp/to/new", parents=True)["type"] == "folder"
@@ -187,7 +187,7 @@ def test_a_file_or_folder_is_moved(sandbox: Box) -> None:
     sandbox.ask("remove", "/tmp/to", recursive=True)
 
 
-def test_a_tree_is_listed_to_a_depth(sandbox: Box) -> None:
+def test_a_tree_is_listed_to_a_depth(sandbox: RunningSandbox) -> None:
     sandbox.ask("mkdir", "/tmp/a/b/c", parents=True)
     sandbox.send("write", "/tmp/a/b/file", [b"x"])
     sandbox.make("ln", "-s", ".", "/tmp/a/loop")
@@ -202,7 +202,7 @@ def test_a_tree_is_listed_to_a_depth(sandbox: Box) -> None:
     sandbox.ask("remove", "/tmp/a", recursive=True)
 
 
-def test_relative_paths_begin_where_commands_run(sandbox: Box) -> None:
+def test_relative_paths_begin_where_commands_run(sandbox: RunningSandbox) -> None:
     sandbox.send("write", "relative/deep/file", [b"x"], parents=True)
     sandbox.fails("NotFound", "write", "missing/file")
     assert sandbox.receive("read", "/workspace/relative/deep/file") == b"x"
@@ -218,8 +218,8 @@ def test_relative_paths_begin_where_commands_run(sandbox: Box) -> None:
         assert answer == b"/workspace\n"
 
 
-def test_a_tilde_is_the_users_home(sandbox: Box) -> None:
-    homed = Box(sandbox.world)
+def test_a_tilde_is_the_users_home(sandbox: RunningSandbox) -> None:
+    homed = RunningSandbox(sandbox.world)
     homed.container = sandbox.world.running(
         sandbox.world.new_uid(), user="20000:20000", tmpfs=WORKSPACE, limits=ROOMY, env=(("HOME", "/tmp/../tmp/me"),)
     )
@@ -233,7 +233,7 @@ def test_a_tilde_is_the_users_home(sandbox: Box) -> None:
         assert sandbox.ask("stat", "~", follow=False)["name"] == (answer.decode().strip().rpartition("/")[2] or "/")
 
 
-def test_what_can_not_be_done_says_so(sandbox: Box) -> None:
+def test_what_can_not_be_done_says_so(sandbox: RunningSandbox) -> None:
     sandbox.fails("NotFound", "read", "/workspace/none")
     sandbox.fails("BadPath", "remove", "/")
     sandbox.fails("BadPath", "remove", "/workspace/..")
@@ -244,7 +244,7 @@ def test_what_can_not_be_done_says_so(sandbox: Box) -> None:
         assert "read-only" in sandbox.fails("ReadOnly", "write", "/etc/file")
 
 
-def test_paths_end_at_the_sandboxes_root_whatever_leads_where(sandbox: Box) -> None:
+def test_paths_end_at_the_sandboxes_root_whatever_leads_where(sandbox: RunningSandbox) -> None:
     secret = "/etc/hostname"
     sandbox.make("ln", "-s", "../../../../../../../../etc", "/workspace/up")
     sandbox.make("ln", "-s", "/etc/shadow", "/workspace/abs")
@@ -260,7 +260,7 @@ def test_paths_end_at_the_sandboxes_root_whatever_leads_where(sandbox: Box) -> N
     assert sandbox.ask("stat", "/workspace/abs", follow=False)["type"] == "file"
 
 
-def test_what_blocks_is_never_opened(sandbox: Box) -> None:
+def test_what_blocks_is_never_opened(sandbox: RunningSandbox) -> None:
     sandbox.make("mkfifo", "/tmp/fifo")
     assert sandbox.ask("stat", "/tmp/fifo")["type"] == "other"
     sandbox.fails("NotAFile", "read", "/tmp/fifo")
@@ -290,7 +290,7 @@ def tree() -> bytes:
     return out.getvalue()
 
 
-def test_a_tree_goes_in_and_comes_out(sandbox: Box) -> None:
+def test_a_tree_goes_in_and_comes_out(sandbox: RunningSandbox) -> None:
     sandbox.ask("mkdir", "/tmp/tree")
     done = sandbox.send("unpack", "/tmp/tree", [tree()])
     assert (done["files"], done["leftOut"]) == (2, [])
@@ -308,7 +308,7 @@ def test_a_tree_goes_in_and_comes_out(sandbox: Box) -> None:
 
 
 @pytest.mark.parametrize("name", ["../x", "/x", "a/../../x"])
-def test_an_archive_writes_nothing_outside_of_its_folder(sandbox: Box, name: str) -> None:
+def test_an_archive_writes_nothing_outside_of_its_folder(sandbox: RunningSandbox, name: str) -> None:
     out = io.BytesIO()
     with tarfile.open(fileobj=out, mode="w") as file:
         file.addfile(tarfile.TarInfo(name))
@@ -320,7 +320,7 @@ def test_an_archive_writes_nothing_outside_of_its_folder(sandbox: Box, name: str
     sandbox.fails("NotFound", "stat", "/x")
 
 
-def test_an_archive_is_not_written_through_a_link_in_the_sandbox(sandbox: Box) -> None:
+def test_an_archive_is_not_written_through_a_link_in_the_sandbox(sandbox: RunningSandbox) -> None:
     sandbox.ask("mkdir", "/tmp/links", parents=True)
     sandbox.make("ln", "-s", "/workspace", "/tmp/links/d")
     with pytest.raises(FileError, match="symlink") as caught:
@@ -329,7 +329,7 @@ def test_an_archive_is_not_written_through_a_link_in_the_sandbox(sandbox: Box) -
     sandbox.fails("NotFound", "stat", "/workspace/run")
 
 
-def test_sizes_are_bounded(sandbox: Box) -> None:
+def test_sizes_are_bounded(sandbox: RunningSandbox) -> None:
     with pytest.raises(FileError) as caught:
         sandbox.send("write", "/tmp/large", [b"x" * 600, b"x" * 600], max_bytes=1000)
     assert caught.value.kind == "TooLarge"
@@ -340,7 +340,7 @@ def test_sizes_are_bounded(sandbox: Box) -> None:
     sandbox.ask("remove", "/tmp/large")
 
 
-def test_an_upload_that_breaks_off_leaves_what_was_there(sandbox: Box) -> None:
+def test_an_upload_that_breaks_off_leaves_what_was_there(sandbox: RunningSandbox) -> None:
     sandbox.send("write", "/tmp/kept", [b"before"])
     work = sandbox.begin("write", "/tmp/kept")
     work.send(b"x" * 300_000)
@@ -354,7 +354,7 @@ def test_an_upload_that_breaks_off_leaves_what_was_there(sandbox: Box) -> None:
     sandbox.ask("remove", "/tmp/kept")
 
 
-def test_closing_lets_go_of_whoever_waits(sandbox: Box) -> None:
+def test_closing_lets_go_of_whoever_waits(sandbox: RunningSandbox) -> None:
     """A transfer that nobody reads is ended by its close, at once, and its process is gone."""
     sandbox.send("write", "/workspace/much", [b"x" * MIB] * 8)
     work = sandbox.begin("read", "/workspace/much")
@@ -368,7 +368,7 @@ def test_closing_lets_go_of_whoever_waits(sandbox: Box) -> None:
     sandbox.ask("remove", "/workspace/much")
 
 
-def test_a_hundred_mebibytes_each_way_are_the_same(sandbox: Box) -> None:
+def test_a_hundred_mebibytes_each_way_are_the_same(sandbox: RunningSandbox) -> None:
     piece = os.urandom(MIB)
     parts = [bytes([number]) + piece for number in range(100)]
     sandbox.send("write", "/workspace/large", parts)
@@ -378,8 +378,8 @@ def test_a_hundred_mebibytes_each_way_are_the_same(sandbox: Box) -> None:
 
 
 @pytest.mark.docker
-def test_a_write_counts_as_the_sandboxes_memory_and_ends_only_itself(docker_box: Box) -> None:
-    sandbox = docker_box
+def test_a_write_counts_as_the_sandboxes_memory_and_ends_only_itself(docker_sandbox: RunningSandbox) -> None:
+    sandbox = docker_sandbox
     sandbox.send("write", "/workspace/fits", [b"x" * MIB] * 20)
     with pytest.raises(FileError, match="memory limit") as caught:
         sandbox.send("write", "/workspace/much", [b"x" * MIB] * 60)
@@ -391,9 +391,9 @@ def test_a_write_counts_as_the_sandboxes_memory_and_ends_only_itself(docker_box:
 
 
 @pytest.fixture
-def docker_box() -> Iterator[Box]:
+def docker_sandbox() -> Iterator[RunningSandbox]:
     with docker_world() as created:
-        sandbox = Box(created.settled())
+        sandbox = RunningSandbox(created.settled())
         uid = created.new_uid()
         small = Limits(cpu_millicores=1000, memory_bytes=48 * MIB, pids=32)
         sandbox.container = created.running(uid, user="20000:20000", tmpfs=WORKSPACE, limits=small)
@@ -401,8 +401,8 @@ def docker_box() -> Iterator[Box]:
 
 
 @pytest.mark.docker
-def test_a_sandbox_that_ends_takes_its_transfers_along(docker_box: Box) -> None:
-    sandbox = docker_box
+def test_a_sandbox_that_ends_takes_its_transfers_along(docker_sandbox: RunningSandbox) -> None:
+    sandbox = docker_sandbox
     work: Any = sandbox.begin("write", "/workspace/file")
     work.send(b"x")
     sandbox.world.hand.kill(sandbox.container.name)
@@ -417,8 +417,8 @@ def test_a_sandbox_that_ends_takes_its_transfers_along(docker_box: Box) -> None:
 
 
 @pytest.mark.docker
-def test_a_paused_sandbox_can_be_looked_at_and_not_written_to(docker_box: Box) -> None:
-    sandbox = docker_box
+def test_a_paused_sandbox_can_be_looked_at_and_not_written_to(docker_sandbox: RunningSandbox) -> None:
+    sandbox = docker_sandbox
     sandbox.send("write", "/tmp/file", [b"x"])
     ok(
         sandbox.world.engine.act(
@@ -431,9 +431,9 @@ def test_a_paused_sandbox_can_be_looked_at_and_not_written_to(docker_box: Box) -
 
 
 @pytest.mark.docker
-def test_the_worker_is_the_sandboxes_user_with_no_rights_left(docker_box: Box) -> None:
-    docker_box.send("write", "/tmp/file", [b"x" * (4 * MIB)])
-    work: Any = docker_box.begin("read", "/tmp/file")
+def test_the_worker_is_the_sandboxes_user_with_no_rights_left(docker_sandbox: RunningSandbox) -> None:
+    docker_sandbox.send("write", "/tmp/file", [b"x" * (4 * MIB)])
+    work: Any = docker_sandbox.begin("read", "/tmp/file")
     work.result()  # it has opened the file, and waits for somebody to read all that
     with open(f"/proc/{work.pid}/status") as file:
         parts = {line.partition(":")[0]: line.partition(":")[2].strip() for line in file}
@@ -444,8 +444,8 @@ def test_the_worker_is_the_sandboxes_user_with_no_rights_left(docker_box: Box) -
 
 
 @pytest.mark.docker
-def test_a_worker_holds_its_own_descriptors_and_outlives_no_server(docker_box: Box) -> None:
-    sandbox = docker_box
+def test_a_worker_holds_its_own_descriptors_and_outlives_no_server(docker_sandbox: RunningSandbox) -> None:
+    sandbox = docker_sandbox
     sandbox.send("write", "/tmp/file", [b"x" * (4 * MIB)])
     works: list[Any] = [sandbox.begin("read", "/tmp/file") for _ in range(3)]
     for work in works:

@@ -12,7 +12,7 @@ from controller.kinds.planning.plan import Writes
 from controller.store.lease import RowLease
 from controller.store.schema import leases
 from controller.store.sql_store import SqlStore
-from tests.contract.store_worlds import BACKENDS, World, box, insert, make_world, refusal
+from tests.contract.store_worlds import BACKENDS, World, insert, make_world, new_sandbox, refusal
 from tests.daemon import wait_for
 
 SHORT = 1.0
@@ -47,12 +47,12 @@ def test_one_has_it_and_gives_it_up(world: World) -> None:
     assert "pid" in store_lease.acquire()
     assert not store_lease.is_held()
     first.open()
-    insert(first, box("mine"))
+    insert(first, new_sandbox("mine"))
     lease.release()
     assert not lease.is_held()
     assert store_lease.acquire() == ""
     second.open()
-    insert(second, box("mine-too"))
+    insert(second, new_sandbox("mine-too"))
     store_lease.release()
 
 
@@ -137,8 +137,8 @@ def test_each_role_writes_by_its_own_lease(world: World) -> None:
     host, fleet = store.lease(), store.lease("fleet")
     assert host.acquire() == fleet.acquire() == ""
     of_host, of_fleet = store.writing_as(host), store.writing_as(fleet)
-    insert(of_host, box("of-host"))
-    insert(of_fleet, box("of-fleet"))
+    insert(of_host, new_sandbox("of-host"))
+    insert(of_fleet, new_sandbox("of-fleet"))
     assert [stored.name for stored in of_host.list("Sandbox")[0]] == ["of-fleet", "of-host"]
     assert of_host.instance_id == store.instance_id
     of_fleet.close()
@@ -157,8 +157,8 @@ def test_a_role_that_is_taken_over_leaves_the_other_one(postgres: World) -> None
     lease = second.lease("fleet", seconds=60.0)
     wait_for("it is taken over", lambda: not lease.acquire())
     late = store.writing_as(fleet)
-    assert "the lease fleet is held by" in str(refusal(lambda: insert(late, box("late"))))
-    insert(store.writing_as(host), box("of-host"))
+    assert "the lease fleet is held by" in str(refusal(lambda: insert(late, new_sandbox("late"))))
+    insert(store.writing_as(host), new_sandbox("of-host"))
     assert [stored.name for stored in late.list("Sandbox")[0]] == ["of-host"]
     assert {lease_state.name: lease_state.seconds_left > 0 for lease_state in store.leases()} == {
         "fleet": True,
@@ -228,7 +228,7 @@ def test_a_renewal_that_came_too_late_is_counted(postgres: World) -> None:
 @pytest.mark.postgres
 def test_every_way_of_writing_is_fenced(postgres: World) -> None:
     first, second = postgres.store(), postgres.store()
-    obj = insert(first, box("there"))[0]
+    obj = insert(first, new_sandbox("there"))[0]
     old, new = first.lease(seconds=0.001), second.lease(seconds=60.0)
     assert old.acquire() == ""
     wait_for("it is taken over", lambda: not new.acquire())
@@ -236,7 +236,7 @@ def test_every_way_of_writing_is_fenced(postgres: World) -> None:
     revision = second.revision()
     event = Event(obj.ref, "Normal", "Late", "words", 1.0)
     for write in (
-        lambda: insert(first, box("late")),
+        lambda: insert(first, new_sandbox("late")),
         lambda: first.record(Writes(events=(event,))),
         lambda: first.prune(keep_changes=0, events_before=1e12),
         lambda: first.audit.append([AuditEntry(1.0, "late", "", "exec")]),

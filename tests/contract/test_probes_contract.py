@@ -1,4 +1,4 @@
-"""Probes on the fake and on a real Docker Engine: what an answer of a box comes to."""
+"""Probes on the fake and on a real Docker Engine: what an answer of a sandbox comes to."""
 
 from collections.abc import Iterator
 from dataclasses import replace

@@ -23,7 +23,7 @@ SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
 _WORDS = """image pull_policy container_name restart depends_on network_mode pid cgroup cap_drop cap_add security_opt
 read_only tmpfs environment volumes healthcheck stop_grace_period command"""
 KNOWN = frozenset(_WORDS.split())
-BOX = """
+SANDBOX = """
 apiVersion: paddock/v1alpha1
 kind: Sandbox
 metadata: {name: composed}
@@ -138,7 +138,7 @@ def test_its_paddock_keeps_a_sandbox(composed: str) -> None:
     check = SERVICES["paddock"]["healthcheck"]["test"][1:]
     wait_for("it is healthy", lambda: docker("exec", composed, *check, check=False), 90)
     applied = ["docker", "exec", "-i", composed, "paddock", "apply", "-f", "-"]
-    subprocess.run(applied, input=BOX, text=True, check=True, timeout=60)
+    subprocess.run(applied, input=SANDBOX, text=True, check=True, timeout=60)
     docker("exec", composed, "paddock", "wait", "--for=condition=Ready", "--timeout=60s", "sandbox/composed")
     assert docker("exec", composed, "paddock", "exec", "composed", "--", "echo", "hello") == "hello"
     document = json.loads(docker("exec", composed, "paddock", "get", "sandbox", "composed", "-o", "json"))

@@ -22,7 +22,7 @@ import yaml
 
 from tests.daemon import wait_for
 from tests.deploy.conftest import CHECKOUT
-from tests.deploy.test_compose import BOX, FILE
+from tests.deploy.test_compose import FILE, SANDBOX
 from tests.deploy.test_compose_config import compose
 from tests.lab.engine import Namespaces, PrivateEngine
 from tests.lab.postgres import programs
@@ -133,7 +133,7 @@ def test_the_stack_keeps_a_sandbox_and_is_scraped(compose: Path, engine: Private
 
     said("up", "--detach", "--wait", "--wait-timeout", "300", *STARTED)
     apply = ["docker", "-H", engine.base_url, "exec", "-i", "paddock", "paddock", "apply", "-f", "-"]
-    subprocess.run(apply, input=BOX, text=True, check=True, timeout=60)
+    subprocess.run(apply, input=SANDBOX, text=True, check=True, timeout=60)
     paddock("wait", "--for=condition=Ready", "--timeout=90s", "sandbox/composed")
     paddock("wait", "--for=condition=Secured", "--timeout=30s", "sandbox/composed")
     # A capture freezes by the cgroup, a suspension reads folders in memory: with the capabilities that the file gives.

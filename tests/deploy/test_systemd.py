@@ -24,7 +24,7 @@ FOLDERS, FILES = (
     ("pyproject.toml", "requirements.lock", "README.md", "LICENSE"),
 )
 SOURCE = "/srv/paddock"
-BOX = """
+SANDBOX = """
 apiVersion: paddock/v1alpha1
 kind: Sandbox
 metadata: {name: kept}
@@ -100,7 +100,7 @@ def test_it_is_installed_and_starts_hardened(machine: Machine, source: Path) -> 
 
 
 def test_it_keeps_a_sandbox_with_the_privileges_that_it_has(machine: Machine) -> None:
-    paddock(machine, "apply", "-f", "-", stdin=BOX)
+    paddock(machine, "apply", "-f", "-", stdin=SANDBOX)
     paddock(machine, "wait", "--for=condition=Ready", "--timeout=90s", "sandbox/kept")
     paddock(machine, "wait", "--for=condition=Secured", "--timeout=30s", "sandbox/kept")
     assert paddock(machine, "exec", "kept", "--", "echo", "hello") == "hello\n"

@@ -14,10 +14,10 @@ from controller.store.sql_store import SqlStore
 from tests.daemon import RunningDaemon, start_daemon, wait_for
 from tests.lab.engine import PrivateEngine, private_engine
 
-BOXES = 8
+SANDBOXES = 8
 RECOVERS_SECONDS = 120.0
-_NAMES = tuple(f"box-{index}" for index in range(BOXES))
-_BOX = """
+_NAMES = tuple(f"box-{index}" for index in range(SANDBOXES))
+_SANDBOX = """
 apiVersion: paddock/v1alpha1
 kind: Sandbox
 metadata: {name: %s}
@@ -29,7 +29,7 @@ spec:
 
 
 @dataclass(frozen=True, slots=True)
-class Box:
+class RunningContainer:
     """A container as the engine has it."""
 
     id: str
@@ -59,7 +59,7 @@ class Site:
 
     def furnish(self) -> "Site":
         """Apply the sandboxes, and wait until all are as asked."""
-        self.daemon.apply("---".join(_BOX % name for name in _NAMES))
+        self.daemon.apply("---".join(_SANDBOX % name for name in _NAMES))
         wait_for("the sandboxes are Ready", self.well, RECOVERS_SECONDS)
         return self
 
@@ -93,16 +93,18 @@ class Site:
 
     def all_are(self, words: str) -> bool:
         ready_words = self.ready_words()
-        return len(ready_words) == BOXES and all(ready_word.startswith(words) for ready_word in ready_words.values())
+        return len(ready_words) == SANDBOXES and all(
+            ready_word.startswith(words) for ready_word in ready_words.values()
+        )
 
     def well(self) -> bool:
         """Return True if the daemon is ready, every sandbox is Ready, and exactly those containers run."""
         if self.get("/readyz")[0] != 200 or not self.all_are("True"):
             return False
-        boxes = self.boxes()
-        return len(boxes) == BOXES and all(sandbox.running for sandbox in boxes.values())
+        containers = self.containers()
+        return len(containers) == SANDBOXES and all(sandbox.running for sandbox in containers.values())
 
-    def boxes(self) -> Mapping[str, Box]:
+    def containers(self) -> Mapping[str, RunningContainer]:
         """Our containers by name; fails the drill when an object has two."""
         ids = self.engine.docker("ps", "-aq", "--filter", "label=paddock.instance", check=False).split()
         output = self.engine.docker("inspect", *ids, check=False) if ids else "[]"
@@ -114,22 +116,22 @@ class Site:
         assert len(names) == len(set(names)), f"two containers of one object: {sorted(names)}"
         states = [entry["State"] for entry in listed]
         return {
-            name: Box(entry["Id"], state["Pid"], state["Status"] == "running")
+            name: RunningContainer(entry["Id"], state["Pid"], state["Status"] == "running")
             for name, entry, state in zip(names, listed, states, strict=True)
         }
 
     def recovered(
-        self, before: Mapping[str, Box], *, begun: float | None = None, crashes: int = 0
+        self, before: Mapping[str, RunningContainer], *, begun: float | None = None, crashes: int = 0
     ) -> tuple[float, str]:
         """Wait until all is well: seconds since `begun` (time.monotonic(); default: now), and what was lost.
 
-        `crashes` is how many ends were the boxes' own: of all others no back-off may grow.
+        `crashes` is how many ends were the sandboxes' own: of all others no back-off may grow.
         """
         start = time.monotonic() if begun is None else begun
         wait_for("all is well again", self.well, RECOVERS_SECONDS)
         seconds = time.monotonic() - start
         assert self.crashes() <= crashes, "back-off has grown"
-        return seconds, compare(before, self.boxes())
+        return seconds, compare(before, self.containers())
 
     def crashes(self) -> int:
         """Ends and failed calls that anything is backed off for, by the store's own records."""
@@ -156,7 +158,7 @@ def site(folder: Path, *options: str, **settings: str) -> Iterator[Site]:
             created.close()
 
 
-def compare(before: Mapping[str, Box], after: Mapping[str, Box]) -> str:
+def compare(before: Mapping[str, RunningContainer], after: Mapping[str, RunningContainer]) -> str:
     """Return the losses, in words."""
     made_anew = sum(after[name].id != sandbox.id for name, sandbox in before.items())
     started_anew = sum(after[name].pid != sandbox.pid for name, sandbox in before.items())

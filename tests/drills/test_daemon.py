@@ -21,7 +21,7 @@ _HOUR = 3600
 def test_killed(tmp_path: Path, report: Report) -> None:
     """While it is away a sandbox is killed, another removed and a third renamed."""
     with site(tmp_path) as place:
-        before = place.boxes()
+        before = place.containers()
         place.daemon.kill()
         place.engine.docker("kill", before["box-0"].id)
         place.engine.docker("rm", "-f", before["box-1"].id)
@@ -59,7 +59,7 @@ def fill(folder: Path) -> Path:
 
 def test_disk_full(tmp_path: Path, report: Report) -> None:
     with small_disk(tmp_path / "state") as folder, site(folder) as place:
-        before = place.boxes()
+        before = place.containers()
         ballast = fill(folder)
         message = _apply_until_refused(place)
         assert "disk" in message or "full" in message, message
@@ -87,11 +87,11 @@ def test_the_clock_jumps(tmp_path: Path, report: Report, hours: int) -> None:
     wrong.write_text("0")
     settings = {"PYTHONPATH": os.pathsep.join([str(_CLOCK), os.environ.get("PYTHONPATH", "")]), "LAB_CLOCK": str(wrong)}
     with site(tmp_path / "state", **settings) as place:
-        before = place.boxes()
+        before = place.containers()
         wrong.write_text(str(hours * _HOUR))
         start = time.monotonic()
         place.engine.docker("kill", before["box-0"].id)
-        wait_for("it was seen", lambda: place.boxes()["box-0"].pid != before["box-0"].pid)
+        wait_for("it was seen", lambda: place.containers()["box-0"].pid != before["box-0"].pid)
         seconds, lost = place.recovered(before, begun=start, crashes=1)
         assert lost == "1 of 8 processes; no container"
         assert _looks(place) > 0

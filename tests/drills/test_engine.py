@@ -38,7 +38,7 @@ def test_ended_and_started(
     tmp_path: Path, report: Report, number: signal.Signals, options: tuple[str, ...], fault: str
 ) -> None:
     with site(tmp_path, *options) as place:
-        before = place.boxes()
+        before = place.containers()
         place.engine.end(number)
         unknown(place)
         place.engine.start()
@@ -51,7 +51,7 @@ def test_ended_twice_in_a_row(tmp_path: Path) -> None:
     """The second time takes no longer than the first: no back-off has grown."""
     with site(tmp_path) as place:
         for _ in range(3):
-            before = place.boxes()
+            before = place.containers()
             place.engine.end(signal.SIGKILL)
             place.engine.start()
             _, lost = place.recovered(before)
@@ -61,7 +61,7 @@ def test_ended_twice_in_a_row(tmp_path: Path) -> None:
 
 def test_frozen(tmp_path: Path, report: Report) -> None:
     with site(tmp_path) as place:
-        before = place.boxes()
+        before = place.containers()
         place.engine.freeze()
         unknown(place)
         place.engine.thaw()
@@ -80,7 +80,7 @@ def test_answers_with_errors(tmp_path: Path, report: Report, status: int) -> Non
             place.daemon.stop()
             place.start_daemon(PADDOCK_DOCKER_HOST=proxy.base_url)
             wait_for("all is well", place.well, 60)
-            before = place.boxes()
+            before = place.containers()
             proxy.answer(".", status)
             proxy.break_connections()
             unknown(place)
@@ -97,11 +97,11 @@ def test_answers_with_errors(tmp_path: Path, report: Report, status: int) -> Non
 def test_without_its_bridge(tmp_path: Path, report: Report) -> None:
     """The engine stays up, its docker0 is gone: what has no network of that bridge is not concerned."""
     with site(tmp_path) as place:
-        before = place.boxes()
+        before = place.containers()
         place.engine.namespaces.run("ip", "link", "delete", "docker0")
         start = time.monotonic()
         place.engine.docker("kill", before["box-0"].id)
-        wait_for("it was seen", lambda: place.boxes()["box-0"].pid != before["box-0"].pid)
+        wait_for("it was seen", lambda: place.containers()["box-0"].pid != before["box-0"].pid)
         seconds, lost = place.recovered(before, begun=start, crashes=1)
         report("the engine's bridge is removed; a sandbox is killed", "the kill", seconds, lost)
 
@@ -109,7 +109,7 @@ def test_without_its_bridge(tmp_path: Path, report: Report) -> None:
 def test_the_host_crashes(tmp_path: Path, report: Report) -> None:
     """A power cut: daemon, engine and containers at once; then engine and daemon are started as at boot."""
     with site(tmp_path) as place:
-        before = place.boxes()
+        before = place.containers()
         place.daemon.kill()
         place.engine.crash_host()
         start = time.monotonic()

@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.drill, pytest.mark.docker, pytest.mark.postgres, pytes
 def test_postgres_goes_and_comes(tmp_path: Path, report: Report, how: str) -> None:
     """A sandbox that is killed meanwhile stays down: nothing is done that can't be recorded."""
     with postgres() as server, site(tmp_path, PADDOCK_DATABASE_URL=server.url) as place:
-        before = place.boxes()
+        before = place.containers()
         if how == "cut":
             server.cut()
         else:
@@ -26,7 +26,7 @@ def test_postgres_goes_and_comes(tmp_path: Path, report: Report, how: str) -> No
         place.engine.docker("kill", before["box-0"].id)
         if how == "cut":
             wait_for("it says so", lambda: place.get("/readyz")[0] in (0, 503), 60)
-        assert not place.boxes()["box-0"].running
+        assert not place.containers()["box-0"].running
         if how == "cut":
             server.start()
         else:
@@ -40,7 +40,7 @@ def test_postgres_goes_and_comes(tmp_path: Path, report: Report, how: str) -> No
 def test_postgres_is_restarted(tmp_path: Path, report: Report) -> None:
     """Every connection breaks at once, and the server is there again before anyone has looked."""
     with postgres() as server, site(tmp_path, PADDOCK_DATABASE_URL=server.url) as place:
-        before = place.boxes()
+        before = place.containers()
         server.restart()
         place.engine.docker("kill", before["box-0"].id)
         seconds, lost = place.recovered(before, crashes=1)
@@ -51,7 +51,7 @@ def test_postgres_is_restarted(tmp_path: Path, report: Report) -> None:
 @pytest.mark.parametrize("number", [signal.SIGSTOP, signal.SIGKILL])
 def test_another_daemon_takes_over(tmp_path: Path, report: Report, number: signal.Signals) -> None:
     with postgres() as server, site(tmp_path / "first", PADDOCK_DATABASE_URL=server.url) as place:
-        first, before = place.daemon, place.boxes()
+        first, before = place.daemon, place.containers()
         (tmp_path / "second").mkdir()
         second = place.start_daemon(
             ready=False, folder=tmp_path / "second", PADDOCK_SOCKET=str(tmp_path / "second/paddock.sock")

@@ -17,7 +17,7 @@ import pytest
 from controller.e2b.frames import frame
 from tests.daemon import RunningDaemon, running, wait_for
 from tests.e2b_clients.conftest import printed
-from tests.e2e.test_e2b import STREAM, Box, Client, frames_in
+from tests.e2e.test_e2b import STREAM, Client, E2bSandbox, frames_in
 
 pytestmark = [pytest.mark.e2b, pytest.mark.docker, pytest.mark.timeout(600)]
 GUESSES, AT_ONCE, AGENTS = 100_000, 500, 10
@@ -42,12 +42,12 @@ def client(daemon: RunningDaemon, variables: dict[str, str]) -> Iterator[Client]
 
 
 @pytest.fixture(scope="module")
-def sandbox(client: Client) -> Box:
+def sandbox(client: Client) -> E2bSandbox:
     return client.create()
 
 
 @contextmanager
-def connected(sandbox: Box, source: str = "127.0.0.1") -> Iterator[socket.socket]:
+def connected(sandbox: E2bSandbox, source: str = "127.0.0.1") -> Iterator[socket.socket]:
     where = urlsplit(str(sandbox.http.base_url))
     assert where.hostname is not None
     with socket.create_connection((where.hostname, where.port), 30, (source, 0)) as opened:
@@ -59,7 +59,7 @@ def memory(daemon: RunningDaemon) -> int:
     return next(int(line.split()[1]) << 10 for line in lines if line.startswith("VmRSS:"))
 
 
-def head(sandbox: Box, path: str, **headers: str) -> bytes:
+def head(sandbox: E2bSandbox, path: str, **headers: str) -> bytes:
     lines = {"Host": "localhost", "Content-Type": STREAM, **sandbox.headers, **headers}
     content = "".join(f"{name}: {value}\r\n" for name, value in lines.items())
     return f"POST {path} HTTP/1.1\r\n{content}\r\n".encode()
@@ -72,7 +72,7 @@ def answer(opened: socket.socket) -> bytes:
     return data
 
 
-def test_guesses_open_nothing_beside_a_neighbour(sandbox: Box, daemon: RunningDaemon) -> None:
+def test_guesses_open_nothing_beside_a_neighbour(sandbox: E2bSandbox, daemon: RunningDaemon) -> None:
     sandbox.write("secret", b"x")
     before, statuses = memory(daemon), {b"401": 0, b"429": 0}
 
@@ -117,7 +117,7 @@ def test_one_name_in_two_namespaces(client: Client, daemon: RunningDaemon) -> No
         )
         daemon.paddock("wait", "-n", namespace, "--for=condition=Ready", "--timeout=60s", "sandbox/same")
         key = printed(daemon, namespace)["E2B_API_KEY"]
-        sandboxes[namespace] = Box(
+        sandboxes[namespace] = E2bSandbox(
             client.http, Client(client.http, key).control("POST", "/v2/sandboxes/same/connect", {}).json()
         )
         assert sandboxes[namespace].write("whose", namespace.encode()).status_code == 200
@@ -131,7 +131,7 @@ def test_one_name_in_two_namespaces(client: Client, daemon: RunningDaemon) -> No
         daemon.paddock("delete", "-n", namespace, "sandbox", "same")
 
 
-def test_frames_may_come_byte_by_byte(sandbox: Box) -> None:
+def test_frames_may_come_byte_by_byte(sandbox: E2bSandbox) -> None:
     body = frame({"process": {"cmd": "/bin/echo", "args": ["hello"]}, "stdin": False})
     with connected(sandbox) as opened:
         opened.sendall(
@@ -158,7 +158,7 @@ def test_frames_may_come_byte_by_byte(sandbox: Box) -> None:
         b"{" * 100_000,
     ],
 )
-def test_malformed_messages_are_refused(sandbox: Box, daemon: RunningDaemon, body: bytes) -> None:
+def test_malformed_messages_are_refused(sandbox: E2bSandbox, daemon: RunningDaemon, body: bytes) -> None:
     before = memory(daemon)
     headers = {**sandbox.headers, "content-type": STREAM}
     for path in ("/process.Process/Start", "/process.Process/StreamInput", "/filesystem.Filesystem/WatchDir"):
@@ -168,7 +168,7 @@ def test_malformed_messages_are_refused(sandbox: Box, daemon: RunningDaemon, bod
     assert memory(daemon) - before < 64 << 20
 
 
-def test_trailers_and_broken_chunks_end_the_request(sandbox: Box) -> None:
+def test_trailers_and_broken_chunks_end_the_request(sandbox: E2bSandbox) -> None:
     chunked = {"Transfer-Encoding": "chunked"}
     body = frame({"process": {"pid": 1}})
     trailers = b"%x\r\n%b\r\n0\r\nGrpc-Status: 0\r\nX-Access-Token: other\r\n\r\n" % (len(body), body)
@@ -182,7 +182,7 @@ def test_trailers_and_broken_chunks_end_the_request(sandbox: Box) -> None:
             assert b" 200 " not in answer(opened).split(b"\r\n")[0] or b"error" in answer(opened)
 
 
-def test_endless_streams_cost_no_memory(sandbox: Box, daemon: RunningDaemon) -> None:
+def test_endless_streams_cost_no_memory(sandbox: E2bSandbox, daemon: RunningDaemon) -> None:
     before = memory(daemon)
     process = {"process": {"cmd": "/bin/sh", "args": ["-c", "yes; true"]}, "stdin": False}
     body = frame(process)
@@ -259,7 +259,7 @@ def test_a_hundred_commands_outlive_the_daemon(tmp_path: Path) -> None:
         daemon.kill()
         daemon.start_again()
         with httpx.Client(base_url=printed(daemon)["E2B_API_URL"], timeout=60) as http:
-            again = Box(http, sandbox.shown)
+            again = E2bSandbox(http, sandbox.shown)
             listed = [process["pid"] for process in again.call(_LIST, {}).json()["processes"]]
             # A busy agent leaves a command to the engine, and those the next daemon adopts, and does not join.
             assert listed == [pid for pid in pids[:AGENTS] if pid in listed] != []

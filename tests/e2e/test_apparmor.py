@@ -11,7 +11,7 @@ from tests.daemon import RunningDaemon, docker, running
 CONFINES = LOADED.is_dir() and any(path.name.startswith("docker-default.") for path in LOADED.iterdir())
 pytestmark = [pytest.mark.docker, pytest.mark.skipif(not CONFINES, reason="no AppArmor profile of an engine's here")]
 IN_FORCE = "docker-default (enforce)"
-BOX = """
+SANDBOX = """
 apiVersion: paddock/v1alpha1
 kind: Sandbox
 metadata: {name: %s}
@@ -30,7 +30,7 @@ def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningDaemon]:
 
 @pytest.mark.parametrize(("name", "asked"), [("silent", ""), ("asking", ", appArmorProfile: docker-default")])
 def test_its_profile_is_in_force(daemon: RunningDaemon, name: str, asked: str) -> None:
-    daemon.apply(BOX % (name, asked))
+    daemon.apply(SANDBOX % (name, asked))
     daemon.paddock("wait", "--for=condition=Ready", "--timeout=60s", f"sandbox/{name}")
     assert daemon.paddock("exec", name, "--", "cat", "/proc/self/attr/current").stdout.strip("\0\n") == IN_FORCE
     facts = json.loads(daemon.paddock("attest", name, "-o", "json").stdout)["facts"]
@@ -39,7 +39,7 @@ def test_its_profile_is_in_force(daemon: RunningDaemon, name: str, asked: str) -
 
 
 def test_a_profile_that_the_operator_does_not_allow_is_refused(daemon: RunningDaemon) -> None:
-    done = daemon.paddock("apply", "-f", "-", stdin=BOX % ("other", ", appArmorProfile: mine"), check=False)
+    done = daemon.paddock("apply", "-f", "-", stdin=SANDBOX % ("other", ", appArmorProfile: mine"), check=False)
     assert done.returncode != 0
     assert "operator does not allow `mine`" in done.stderr
 

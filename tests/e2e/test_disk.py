@@ -17,7 +17,7 @@ kind: SecurityProfile
 metadata: {name: scratch}
 spec: {base: full-isolation, readOnlyRootFilesystem: false, lowestUserID: 0}
 """
-BOX = """
+SANDBOX = """
 apiVersion: paddock/v1alpha1
 kind: Sandbox
 metadata: {name: %(name)s}
@@ -52,7 +52,7 @@ def enforceable(daemon: RunningDaemon) -> str:
 
 
 def apply(daemon: RunningDaemon, name: str, mib: int, enforcement: str = "BestEffort") -> str:
-    text = BOX % {"name": name, "mib": mib, "enforcement": enforcement}
+    text = SANDBOX % {"name": name, "mib": mib, "enforcement": enforcement}
     done = daemon.paddock("apply", "-f", "-", stdin=text, check=False)
     return done.stderr if done.returncode else ""
 

@@ -33,14 +33,14 @@ class Client:
     def control(self, method: str, path: str, body: Any = None) -> httpx.Response:
         return self.http.request(method, path, headers={"X-API-KEY": self.key}, json=body, timeout=60)
 
-    def create(self, **body: Any) -> "Box":
+    def create(self, **body: Any) -> "E2bSandbox":
         answer = self.control("POST", "/v2/sandboxes", {"templateID": "base", "timeout": 600, **body})
         assert answer.status_code == 201, answer.text
-        return Box(self.http, answer.json())
+        return E2bSandbox(self.http, answer.json())
 
 
 @dataclass
-class Box:
+class E2bSandbox:
     """A sandbox as its client knows it."""
 
     http: httpx.Client
@@ -110,11 +110,11 @@ def client(daemon: RunningDaemon) -> Iterator[Client]:
 
 
 @pytest.fixture(scope="module")
-def sandbox(client: Client) -> Box:
+def sandbox(client: Client) -> E2bSandbox:
     return client.create(metadata={"k": "a b"}, envVars={"FOO": "bar"})
 
 
-def test_a_sandbox_runs_commands_and_keeps_files(client: Client, sandbox: Box, daemon: RunningDaemon) -> None:
+def test_a_sandbox_runs_commands_and_keeps_files(client: Client, sandbox: E2bSandbox, daemon: RunningDaemon) -> None:
     assert sandbox.run("echo $FOO; pwd") == (
         "bar\n/home/user\n",
         {"exitCode": 0, "exited": True, "status": "exit status 0"},
@@ -135,7 +135,7 @@ def test_a_sandbox_runs_commands_and_keeps_files(client: Client, sandbox: Box, d
     assert daemon.condition(sandbox.id, "Secured")["status"] == "True"
 
 
-def test_a_commands_time_ends_it(sandbox: Box) -> None:
+def test_a_commands_time_ends_it(sandbox: E2bSandbox) -> None:
     *_, last = sandbox.start("sleep 31415", seconds=0.5)
     assert last["error"]["code"] == "deadline_exceeded"
     wait_for(
@@ -143,7 +143,7 @@ def test_a_commands_time_ends_it(sandbox: Box) -> None:
     )
 
 
-def test_leaving_does_not_end_a_command(sandbox: Box) -> None:
+def test_leaving_does_not_end_a_command(sandbox: E2bSandbox) -> None:
     body = frame({"process": {"cmd": "/bin/bash", "args": ["-c", "sleep 1; echo late"]}, "stdin": False})
     headers = {**sandbox.headers, "content-type": STREAM}
     with sandbox.http.stream("POST", "/process.Process/Start", content=body, headers=headers) as answer:
@@ -158,7 +158,7 @@ def test_leaving_does_not_end_a_command(sandbox: Box) -> None:
     assert (response.status_code, response.json()["code"]) == (404, "not_found")
 
 
-def test_signed_urls_need_no_header_and_no_other(client: Client, sandbox: Box) -> None:
+def test_signed_urls_need_no_header_and_no_other(client: Client, sandbox: E2bSandbox) -> None:
     sandbox.write("signed", b"x")
 
     def url(operation: Operation, token: str, expires: str = "") -> dict[str, str]:
@@ -179,12 +179,14 @@ def test_signed_urls_need_no_header_and_no_other(client: Client, sandbox: Box) -
     assert client.http.get("/files", params={"path": "signed"}, headers=foreign).status_code == 421
 
 
-def test_access_ends_at_the_namespace_and_with_the_key(daemon: RunningDaemon, client: Client, sandbox: Box) -> None:
+def test_access_ends_at_the_namespace_and_with_the_key(
+    daemon: RunningDaemon, client: Client, sandbox: E2bSandbox
+) -> None:
     stranger = Client(client.http, key_of(daemon, "team-b"))
     assert stranger.control("GET", f"/sandboxes/{sandbox.id}").status_code == 404
     assert stranger.control("DELETE", f"/sandboxes/{sandbox.id}").status_code == 404
     created = stranger.create()
-    crossed = Box(client.http, {**sandbox.shown, "envdAccessToken": created.shown["envdAccessToken"]})
+    crossed = E2bSandbox(client.http, {**sandbox.shown, "envdAccessToken": created.shown["envdAccessToken"]})
     assert crossed.read("a").status_code == 401
     body = frame({"process": {"cmd": "/bin/bash", "args": ["-c", "sleep 60"]}, "stdin": False})
     headers = {**created.headers, "content-type": STREAM}
@@ -203,7 +205,7 @@ def test_access_ends_at_the_namespace_and_with_the_key(daemon: RunningDaemon, cl
     assert stranger.control("GET", "/v2/sandboxes").status_code == 401
 
 
-def test_sandboxes_are_listed_paused_and_killed(daemon: RunningDaemon, client: Client, sandbox: Box) -> None:
+def test_sandboxes_are_listed_paused_and_killed(daemon: RunningDaemon, client: Client, sandbox: E2bSandbox) -> None:
     created = client.create(metadata={"k": "other"}, timeout=60)
     filtered = client.control("GET", "/v2/sandboxes?metadata=k%3Da%252520b")
     assert [entry["sandboxID"] for entry in filtered.json()] == [sandbox.id]
@@ -247,10 +249,10 @@ def test_a_time_out_may_pause(client: Client) -> None:
     client.control("DELETE", f"/sandboxes/{created.id}")
 
 
-def test_forks_and_snapshots_begin_with_the_files(client: Client, sandbox: Box) -> None:
+def test_forks_and_snapshots_begin_with_the_files(client: Client, sandbox: E2bSandbox) -> None:
     sandbox.write("forked", b"1")
     [fork] = client.control("POST", f"/sandboxes/{sandbox.id}/fork", {"count": 1}).json()
-    copy = Box(client.http, fork["sandbox"])
+    copy = E2bSandbox(client.http, fork["sandbox"])
     sandbox.write("forked", b"2")
     assert (copy.read("forked").content, copy.run("echo $FOO")[0]) == (b"1", "bar\n")
     snapshot = client.control("POST", f"/sandboxes/{sandbox.id}/snapshots", {}).json()["snapshotID"]
@@ -263,7 +265,7 @@ def test_forks_and_snapshots_begin_with_the_files(client: Client, sandbox: Box) 
     wait_for("it is deleted", lambda: client.control("DELETE", f"/templates/{snapshot}").status_code == 204)
 
 
-def test_code_keeps_its_state(client: Client, sandbox: Box) -> None:
+def test_code_keeps_its_state(client: Client, sandbox: E2bSandbox) -> None:
     def execute(code: str) -> list[dict[str, Any]]:
         headers = {"E2b-Sandbox-Id": sandbox.id, "E2b-Traffic-Access-Token": sandbox.shown["trafficAccessToken"]}
         answer = client.http.post("/execute", json={"code": code}, headers=headers, timeout=60)
@@ -277,7 +279,7 @@ def test_code_keeps_its_state(client: Client, sandbox: Box) -> None:
     assert execute("1/0")[0]["name"] == "ZeroDivisionError"
 
 
-def test_a_watched_folder_tells_each_change(sandbox: Box) -> None:
+def test_a_watched_folder_tells_each_change(sandbox: E2bSandbox) -> None:
     sandbox.run("mkdir -p watched/deep")
     request = {"path": "watched", "recursive": True}
     id_ = sandbox.call("/filesystem.Filesystem/CreateWatcher", request).json()["watcherId"]
@@ -303,7 +305,7 @@ def test_a_watched_folder_tells_each_change(sandbox: Box) -> None:
     assert sandbox.call("/filesystem.Filesystem/RemoveWatcher", {"watcherId": id_}).json() == {}
 
 
-def test_a_programs_port_needs_the_access_token(client: Client, sandbox: Box) -> None:
+def test_a_programs_port_needs_the_access_token(client: Client, sandbox: E2bSandbox) -> None:
     serve = "python3 -m http.server 8123 --bind 127.0.0.1 --directory a >/dev/null 2>&1 & sleep 0.1"
     sandbox.run(f"setsid sh -c '{serve}'")
     host = f"8123-{sandbox.id}.{sandbox.shown['domain']}"
@@ -319,7 +321,7 @@ def test_a_programs_port_needs_the_access_token(client: Client, sandbox: Box) ->
     assert client.http.get("/", headers=agent).status_code == 403
 
 
-def test_refusals_are_sentences(client: Client, sandbox: Box) -> None:
+def test_refusals_are_sentences(client: Client, sandbox: E2bSandbox) -> None:
     def refusal(**body: Any) -> tuple[int, str]:
         answer = client.control("POST", "/v2/sandboxes", {"templateID": "base", **body})
         return answer.status_code, answer.json()["message"]
@@ -343,7 +345,7 @@ def test_refusals_are_sentences(client: Client, sandbox: Box) -> None:
     assert client.http.get("/sandboxes").status_code == 401
 
 
-def test_use_is_in_the_audit_log(daemon: RunningDaemon, client: Client, sandbox: Box) -> None:
+def test_use_is_in_the_audit_log(daemon: RunningDaemon, client: Client, sandbox: E2bSandbox) -> None:
     sandbox.run("true")
     entries = json.loads(daemon.paddock("audit", "-o", "json").stdout)["items"]
     run = next(entry for entry in reversed(entries) if (entry["verb"], entry["object"]["name"]) == ("exec", sandbox.id))
@@ -351,7 +353,7 @@ def test_use_is_in_the_audit_log(daemon: RunningDaemon, client: Client, sandbox:
     assert run["detail"]["program"] == "/bin/bash"
 
 
-def test_a_command_is_joined_after_a_killed_daemon(daemon: RunningDaemon, client: Client, sandbox: Box) -> None:
+def test_a_command_is_joined_after_a_killed_daemon(daemon: RunningDaemon, client: Client, sandbox: E2bSandbox) -> None:
     line = "echo before; until [ -e go ]; do sleep 0.05; done; echo after; exit 7"
     body = frame({"process": {"cmd": "/bin/bash", "args": ["-c", line]}, "stdin": False, "tag": "lasting"})
     headers = {**sandbox.headers, "content-type": STREAM}
@@ -361,7 +363,7 @@ def test_a_command_is_joined_after_a_killed_daemon(daemon: RunningDaemon, client
     daemon.kill()
     daemon.start_again()
     with httpx.Client(base_url=daemon.served()["e2b"], timeout=60) as http:
-        again = Box(http, sandbox.shown)
+        again = E2bSandbox(http, sandbox.shown)
         # Until its agent is reached, the list is unavailable: never empty.
         (listed,) = wait_for("it is listed", lambda: again.call("/process.Process/List", {}).json().get("processes"))
         assert (listed["pid"], listed["tag"], listed["config"]["args"]) == (pid, "lasting", ["-c", line])

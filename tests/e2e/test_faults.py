@@ -14,7 +14,7 @@ import pytest
 from tests.contract.engine_proxy import Proxy
 from tests.daemon import docker, running, start_daemon, wait_for
 
-BOX = """
+SANDBOX = """
 apiVersion: paddock/v1alpha1
 kind: Sandbox
 metadata: {name: later}
@@ -27,7 +27,7 @@ spec:
 def test_without_an_engine_the_daemon_serves_and_reports_it(tmp_path: Path) -> None:
     daemon = start_daemon(tmp_path, PADDOCK_DOCKER_HOST=f"unix://{tmp_path / 'no-engine.sock'}")
     try:
-        daemon.apply(BOX)
+        daemon.apply(SANDBOX)
         wait_for("the object says so", lambda: daemon.condition("later", "Ready").get("reason") == "EngineUnreachable")
         assert daemon.condition("later", "Ready")["status"] == "Unknown"
         row = daemon.paddock("get", "sandboxes").stdout.splitlines()[1].split()
@@ -63,7 +63,7 @@ def test_it_recovers_when_the_engine_comes_and_goes(tmp_path: Path) -> None:
     engine = Proxy(tmp_path / "engine")
     with running(tmp_path, PADDOCK_DOCKER_HOST=engine.base_url, PADDOCK_RESYNC_SECONDS="1") as daemon:
         try:
-            daemon.apply(BOX)
+            daemon.apply(SANDBOX)
             wait_for("it is blind", lambda: daemon.condition("later", "Ready").get("reason") == "EngineUnreachable")
             engine.up()
             daemon.paddock("wait", "--for=condition=Ready", "--timeout=60s", "sandbox/later")
@@ -94,7 +94,7 @@ def test_silent_connections_block_nobody(tmp_path: Path) -> None:
         port = int(daemon.served()["api"].rpartition(":")[2])
         for _ in range(900):
             stack.enter_context(socket.create_connection(("127.0.0.1", port), timeout=60))
-        daemon.apply(BOX)
+        daemon.apply(SANDBOX)
         daemon.paddock("wait", "--for=condition=Ready", "--timeout=60s", "sandbox/later")
         assert daemon.paddock("exec", "later", "--", "echo", "hello").stdout == "hello\n"
         assert len(os.listdir(f"/proc/{daemon.process.pid}/fd")) < 300
@@ -139,7 +139,7 @@ def test_a_newer_database_is_refused(tmp_path: Path) -> None:
 def test_logs_are_json_lines_and_name_their_object(tmp_path: Path) -> None:
     daemon = start_daemon(tmp_path, PADDOCK_DOCKER_HOST=f"unix://{tmp_path / 'no-engine.sock'}")
     try:
-        daemon.apply(BOX)
+        daemon.apply(SANDBOX)
     finally:
         daemon.stop()
     lines = [json.loads(line) for line in daemon.log]

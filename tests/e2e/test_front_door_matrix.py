@@ -38,7 +38,7 @@ def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
 
 
 class Beside:
-    """OpenSSH's programs that reach a sandbox as `box.paddock`, and a plain sshd as `plain`."""
+    """OpenSSH's programs that reach a sandbox as `sandbox.paddock`, and a plain sshd as `plain`."""
 
     def __init__(self, config: Path, environment: dict[str, str]) -> None:
         self.config, self.environment = config, environment

@@ -8,7 +8,7 @@ from tests.daemon import RunningDaemon, docker, running, wait_for
 
 pytestmark = pytest.mark.docker
 
-BOX = """
+SANDBOX = """
 apiVersion: paddock/v1alpha1
 kind: Sandbox
 metadata: {name: %s}
@@ -31,8 +31,8 @@ def state(daemon: RunningDaemon, name: str) -> str:
     return docker("ps", "-a", *own_texts, "--format", "{{.State}}")
 
 
-def test_an_idle_box_is_suspended_and_the_next_exec_wakes_it(daemon: RunningDaemon) -> None:
-    daemon.apply(BOX % ("dozing", SLEEPS, "idleTimeoutSeconds: 2"))
+def test_an_idle_sandbox_is_suspended_and_the_next_exec_wakes_it(daemon: RunningDaemon) -> None:
+    daemon.apply(SANDBOX % ("dozing", SLEEPS, "idleTimeoutSeconds: 2"))
     daemon.paddock("wait", "--for=condition=Suspended", "--timeout=60s", "sandbox/dozing")
     assert state(daemon, "dozing") == "exited"
     dozing = daemon.get("dozing")
@@ -47,8 +47,8 @@ def test_an_idle_box_is_suspended_and_the_next_exec_wakes_it(daemon: RunningDaem
 
 
 def test_a_busy_sandbox_is_not_suspended(daemon: RunningDaemon) -> None:
-    daemon.apply(BOX % ("lazy", SLEEPS, "idleTimeoutSeconds: 2"))
-    daemon.apply(BOX % ("busy", '["sh", "-c", "while :; do :; done"]', "idleTimeoutSeconds: 2"))
+    daemon.apply(SANDBOX % ("lazy", SLEEPS, "idleTimeoutSeconds: 2"))
+    daemon.apply(SANDBOX % ("busy", '["sh", "-c", "while :; do :; done"]', "idleTimeoutSeconds: 2"))
     daemon.paddock("wait", "--for=condition=Ready", "--timeout=60s", "sandbox/busy")
     for _ in range(2):  # each time, `busy` had at least as long
         wait_for("the other one is suspended", lambda: state(daemon, "lazy") == "exited")
@@ -58,7 +58,7 @@ def test_a_busy_sandbox_is_not_suspended(daemon: RunningDaemon) -> None:
 
 
 def test_a_deadline_ends_it_and_its_time_to_live_removes_it(daemon: RunningDaemon) -> None:
-    daemon.apply(BOX % ("brief", SLEEPS, "activeDeadlineSeconds: 2, ttlSecondsAfterFinished: 1"))
+    daemon.apply(SANDBOX % ("brief", SLEEPS, "activeDeadlineSeconds: 2, ttlSecondsAfterFinished: 1"))
     daemon.paddock("wait", "--for=condition=Finished", "--timeout=60s", "sandbox/brief")
     daemon.paddock("wait", "--for=delete", "--timeout=60s", "sandbox/brief")
     assert state(daemon, "brief") == ""

@@ -13,7 +13,7 @@ from tests.daemon import RunningDaemon, running, wait_for
 from tests.e2e.helpers_specs import OTHER_KINDS
 
 pytestmark = pytest.mark.docker
-BOX = (
+SANDBOX = (
     OTHER_KINDS
     + """
 apiVersion: paddock/v1alpha1
@@ -65,7 +65,7 @@ def scrape(daemon: RunningDaemon) -> dict[str, Metric]:
 @pytest.fixture(scope="module")
 def families(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Metric]]:
     with running(tmp_path_factory.mktemp("metrics"), PADDOCK_RESYNC_SECONDS="1") as daemon:
-        daemon.apply(BOX)
+        daemon.apply(SANDBOX)
         daemon.paddock("wait", "--for=condition=Ready", "--timeout=60s", "sandbox/box")
         daemon.paddock("wait", "--for=condition=Ready", "--timeout=60s", "sandboxpool/warm")
 

@@ -7,7 +7,7 @@ import pytest
 
 from tests.daemon import docker, remove_image, running, start_daemon, wait_for
 
-BOX = """
+SANDBOX = """
 apiVersion: paddock/v1alpha1
 kind: Sandbox
 metadata: {{name: {name}}}
@@ -30,7 +30,7 @@ def forget(database: Path, name: str) -> None:
 def test_an_orphan_is_removed_and_a_copy_of_it_is_not(tmp_path: Path) -> None:
     quick = {"PADDOCK_ORPHAN_GRACE_SECONDS": "1"}
     with running(tmp_path, **quick) as daemon:
-        daemon.apply("---".join(BOX.format(name=name) for name in ("kept", "lost")))
+        daemon.apply("---".join(SANDBOX.format(name=name) for name in ("kept", "lost")))
         for name in ("kept", "lost"):
             daemon.paddock("wait", "--for=condition=Ready", "--timeout=30s", f"sandbox/{name}")
         container_id = daemon.get("lost")["status"]["instanceRef"]["containerID"]

@@ -9,7 +9,7 @@ from tests.daemon import docker, remove_containers, start_daemon, wait_for
 from tests.postgres import admin, new_database
 
 pytestmark = [pytest.mark.docker, pytest.mark.postgres]
-BOX = """
+SANDBOX = """
 apiVersion: paddock/v1alpha1
 kind: Sandbox
 metadata: {name: stored}
@@ -30,7 +30,7 @@ def test_postgresql_survives_a_lost_connection(tmp_path: Path, database: str) ->
     daemon = start_daemon(tmp_path, PADDOCK_DATABASE_URL=database)
     instance = ""
     try:
-        daemon.apply(BOX)
+        daemon.apply(SANDBOX)
         daemon.paddock("wait", "--for=condition=Ready", "--timeout=30s", "sandbox/stored")
         reserved = daemon.get("stored")["status"]["instanceRef"]["name"]
         instance = docker("inspect", "-f", '{{index .Config.Labels "paddock.instance"}}', reserved)

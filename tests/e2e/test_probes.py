@@ -10,7 +10,7 @@ from tests.daemon import RunningDaemon, docker, running, wait_for
 
 pytestmark = pytest.mark.docker
 
-BOX = """
+SANDBOX = """
 apiVersion: paddock/v1alpha1
 kind: Sandbox
 metadata: {name: %(name)s}
@@ -26,7 +26,7 @@ SERVER = """["sh", "-c", "while ! test -e go; do sleep 0.1; done; exec python3 -
 
 
 def sandbox(name: str, probes: str, *, command: str = '["sleep", "1000000"]', deadline: int = 60) -> str:
-    return BOX % {"name": name, "probes": probes, "command": command, "deadline": deadline}
+    return SANDBOX % {"name": name, "probes": probes, "command": command, "deadline": deadline}
 
 
 @pytest.fixture(scope="module")

@@ -33,7 +33,7 @@ pytestmark = [
     pytest.mark.timeout(300),
     pytest.mark.skipif(bool(impossible()), reason=impossible() or "never"),
 ]
-BOX = """
+SANDBOX = """
 apiVersion: paddock/v1alpha1
 kind: Sandbox
 metadata: {name: %s}
@@ -186,12 +186,12 @@ def asked(both: tuple[Lab, RunningDaemon], tmp_path_factory: pytest.TempPathFact
     place, daemon = both
     target = urllib.parse.urlsplit(daemon.metrics_url()).netloc
     with prometheus(tmp_path_factory.mktemp("prometheus") / "p", place.host, target) as made:
-        boxes = "---".join(BOX % each for each in BUSY.items())
-        daemon.apply(OTHER_KINDS + boxes + TALKS)
+        sandboxes = "---".join(SANDBOX % each for each in BUSY.items())
+        daemon.apply(OTHER_KINDS + sandboxes + TALKS)
         daemon.apply(mcp_server("greeter", command="sh", args=["-c", SERVER], image="paddock/test-tiny:1"))
         names = [f"sandbox/{name}" for name in (*BUSY, "talks")]
         daemon.paddock("wait", "--for=condition=Ready", "--timeout=60s", *names)
-        daemon.apply(boxes.replace("100m", "120m"))
+        daemon.apply(sandboxes.replace("100m", "120m"))
         with start_blocking_portal() as portal:  # a rate needs a call after one that was scraped
             talk = Talker(daemon, portal)
             assert talk.text("greeter", "greet") == "hello"

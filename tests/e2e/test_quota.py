@@ -13,7 +13,7 @@ kind: Quota
 metadata: {name: main}
 spec: {hard: {memory: 100Mi, sandboxes: 5}}
 """
-BOX = """
+SANDBOX = """
 apiVersion: paddock/v1alpha1
 kind: Sandbox
 metadata: {name: %s}
@@ -27,9 +27,9 @@ spec:
 def test_the_second_waits_for_the_first(tmp_path: Path) -> None:
     with running(tmp_path) as daemon:
         daemon.apply(QUOTA)
-        daemon.apply(BOX % ("first", "64Mi"))
+        daemon.apply(SANDBOX % ("first", "64Mi"))
         daemon.paddock("wait", "--for=condition=Ready", "--timeout=60s", "sandbox/first")
-        daemon.apply(BOX % ("second", "64Mi"))
+        daemon.apply(SANDBOX % ("second", "64Mi"))
         wait_for("it waits", lambda: daemon.condition("second", "Scheduled").get("reason") == "QuotaExceeded")
         output = daemon.paddock("describe", "sandbox", "second").stdout
         assert "quota default/main: memory: 64Mi requested, 64Mi of 100Mi used" in output

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.daemon import docker, running, wait_for
-from tests.e2e.test_sandbox import box, container, ready
+from tests.e2e.test_sandbox import container, ready, sandbox_document
 
 pytestmark = pytest.mark.docker
 
@@ -21,7 +21,7 @@ def test_host_instances_events_and_the_profile_are_what_the_engine_says(tmp_path
         assert host["engine"]["storageDriver"] == document["Driver"]
         assert host["engine"]["securityOptions"] == document["SecurityOptions"]
         assert host["capacity"]["cpu"] == str(document["NCPU"])
-        daemon.apply(box("seen"))
+        daemon.apply(sandbox_document("seen"))
         ready(daemon, "seen")
         engines = container(daemon, "seen")
         works_at = daemon.works_at  # others know the record of an instance, and not its container
@@ -48,10 +48,10 @@ def test_host_instances_events_and_the_profile_are_what_the_engine_says(tmp_path
 
 def test_a_cordoned_host_creates_nothing_until_uncordoned(tmp_path: Path) -> None:
     with running(tmp_path) as daemon:
-        daemon.apply(box("before"))
+        daemon.apply(sandbox_document("before"))
         ready(daemon, "before")
         daemon.paddock("host", "cordon", daemon.works_at.host)
-        daemon.apply(box("after"))
+        daemon.apply(sandbox_document("after"))
         wait_for("it waits", lambda: daemon.condition("after", "Scheduled").get("reason") == "HostCordoned")
         assert daemon.condition("after", "Scheduled")["status"] == "False"
         docker("kill", container(daemon, "before")["Name"].lstrip("/"))

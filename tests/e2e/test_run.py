@@ -46,12 +46,12 @@ def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningDaemon]:
         yield created
 
 
-def boxes(daemon: RunningDaemon) -> str:
+def sandboxes(daemon: RunningDaemon) -> str:
     return daemon.paddock("get", "sandboxes", "-l", "app=paddock-run", "-o", "name").stdout
 
 
 def none_left(daemon: RunningDaemon) -> None:
-    wait_for("the box's removal", lambda: not boxes(daemon))
+    wait_for("the box's removal", lambda: not sandboxes(daemon))
 
 
 def test_code_runs_and_its_exit_code_is_passed_on(daemon: RunningDaemon) -> None:
@@ -130,7 +130,7 @@ def test_a_ready_pool_member_is_claimed(daemon: RunningDaemon) -> None:
     process = start(daemon, *daemon.run, "--template", "tiny", "--", "sh", "-c", "echo begun; sleep 1000")
     assert process.stdout is not None
     assert process.stdout.readline() == "begun\n"
-    (name,) = boxes(daemon).split()
+    (name,) = sandboxes(daemon).split()
     assert daemon.get(name.partition("/")[2])["status"]["launchType"] == "Warm"
     process.send_signal(signal.SIGTERM)
     process.communicate(timeout=60)
@@ -164,12 +164,12 @@ def test_a_killed_clients_sandbox_is_removed_when_idle(daemon: RunningDaemon) ->
     assert process.stdout.readline() == "begun\n"
     process.kill()
     process.communicate(timeout=60)
-    name = boxes(daemon).strip().partition("/")[2]
+    name = sandboxes(daemon).strip().partition("/")[2]
     lifecycle = daemon.get(name)["spec"]["lifecycle"]
     assert (lifecycle["idleTimeoutSeconds"], lifecycle["onIdle"]) == (60, "Delete")
     # As that time over, without the wait; that idleness is counted from the last use is test_idle's.
     daemon.paddock("patch", "sandbox", name, "-p", '{"spec": {"lifecycle": {"idleTimeoutSeconds": 3}}}')
-    wait_for("the box's removal", lambda: not boxes(daemon), 60)
+    wait_for("the box's removal", lambda: not sandboxes(daemon), 60)
 
 
 def start(daemon: RunningDaemon, *words: str) -> "subprocess.Popen[str]":

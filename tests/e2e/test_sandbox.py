@@ -15,7 +15,7 @@ from tests.daemon import RunningDaemon, docker, remove_image, running, start_dae
 CGROUP_2 = Path("/sys/fs/cgroup/cgroup.controllers")
 pytestmark = pytest.mark.docker
 
-BOX = """
+SANDBOX = """
 apiVersion: paddock/v1alpha1
 kind: Sandbox
 metadata: {name: %(name)s, labels: {app: e2e}}
@@ -30,9 +30,9 @@ spec:
 """
 
 
-def box(name: str, **said: Any) -> str:
+def sandbox_document(name: str, **said: Any) -> str:
     filled = {"command": '["sleep", "1000000"]', "cpu": "100m", "memory": "64Mi", "pids": 32}
-    return BOX % {**filled, "restart": "Always", "run": "Running", "name": name, **said}
+    return SANDBOX % {**filled, "restart": "Always", "run": "Running", "name": name, **said}
 
 
 @pytest.fixture(scope="module")
@@ -71,7 +71,7 @@ def cgroup_memory_limit(pid: int) -> int:
 
 
 def test_apply_makes_a_ready_isolated_sandbox(daemon: RunningDaemon) -> None:
-    assert daemon.apply(box("made")).strip() == "sandbox.paddock/made created"
+    assert daemon.apply(sandbox_document("made")).strip() == "sandbox.paddock/made created"
     ready(daemon, "made")
     reserved = container(daemon, "made")
     assert reserved["State"]["Running"]
@@ -82,14 +82,14 @@ def test_apply_makes_a_ready_isolated_sandbox(daemon: RunningDaemon) -> None:
     assert not host["CapAdd"]
     assert host["Memory"] == host["MemorySwap"] == 64 << 20
     assert reserved["Config"]["User"] == daemon.get("made")["status"]["user"] != "20000:20000"
-    assert daemon.apply(box("made")).strip() == "sandbox.paddock/made unchanged"
+    assert daemon.apply(sandbox_document("made")).strip() == "sandbox.paddock/made unchanged"
     table = daemon.paddock("get", "sandboxes").stdout.splitlines()
     assert table[0].split()[:3] == ["NAME", "READY", "STATUS"]
     assert ["made", "True", "Running"] in [name.split()[:3] for name in table]
 
 
 def test_killed_and_removed_containers_are_recreated(daemon: RunningDaemon) -> None:
-    daemon.apply(box("kept"))
+    daemon.apply(sandbox_document("kept"))
     ready(daemon, "kept")
     first = container(daemon, "kept")
     docker("kill", first["Id"])
@@ -109,10 +109,10 @@ def container_started(container_id: str) -> str:
 
 
 def test_limits_change_in_place_and_are_read_back_from_the_kernel(daemon: RunningDaemon) -> None:
-    daemon.apply(box("sized"))
+    daemon.apply(sandbox_document("sized"))
     ready(daemon, "sized")
     before = container(daemon, "sized")
-    assert daemon.apply(box("sized", memory="128Mi", cpu="200m", pids=48)).strip().endswith("configured")
+    assert daemon.apply(sandbox_document("sized", memory="128Mi", cpu="200m", pids=48)).strip().endswith("configured")
     wait_for(
         "the status shows the new limits",
         lambda: daemon.get("sized")["status"]["resources"]["limits"] == {"cpu": "200m", "memory": "128Mi", "pids": 48},
@@ -127,10 +127,10 @@ def test_limits_change_in_place_and_are_read_back_from_the_kernel(daemon: Runnin
 
 
 def test_a_new_command_makes_a_new_container_and_says_why(daemon: RunningDaemon) -> None:
-    daemon.apply(box("renewed"))
+    daemon.apply(sandbox_document("renewed"))
     ready(daemon, "renewed")
     before = container(daemon, "renewed")["Id"]
-    daemon.apply(box("renewed", command='["sleep", "2000000"]'))
+    daemon.apply(sandbox_document("renewed", command='["sleep", "2000000"]'))
     wait_for("the new one runs", lambda: container(daemon, "renewed").get("Id", before) != before)
     ready(daemon, "renewed")
     assert container(daemon, "renewed")["Config"]["Entrypoint"] == ["sleep", "2000000"]
@@ -139,7 +139,7 @@ def test_a_new_command_makes_a_new_container_and_says_why(daemon: RunningDaemon)
 
 
 def test_delete_takes_the_container_with_it(daemon: RunningDaemon) -> None:
-    daemon.apply(box("gone"))
+    daemon.apply(sandbox_document("gone"))
     ready(daemon, "gone")
     daemon.paddock("delete", "sandbox", "gone", "--timeout=30s")
     assert named(daemon, "gone") == ""
@@ -153,11 +153,11 @@ def test_foreign_containers_are_not_touched(daemon: RunningDaemon) -> None:
         "paddock/test-tiny:1", "sleep", "1000000",
     )  # fmt: skip
     try:
-        daemon.apply(box("clash", run="Suspended"))
+        daemon.apply(sandbox_document("clash", run="Suspended"))
         uid = daemon.get("clash")["metadata"]["uid"]
         text = f"pdk-clash-{uid.replace('-', '')[:8]}"
         squatter = docker("run", "-d", "--network", "none", "--name", text, "paddock/test-tiny:1", "sleep", "1000000")
-        daemon.apply(box("clash"))
+        daemon.apply(sandbox_document("clash"))
         wait_for("it says so", lambda: daemon.condition("clash", "Ready").get("reason") == "NameConflict")
         assert text in daemon.condition("clash", "Ready")["message"]
         daemon.paddock("delete", "sandbox", "clash", "--timeout=30s")
@@ -170,7 +170,7 @@ def test_foreign_containers_are_not_touched(daemon: RunningDaemon) -> None:
 
 def test_a_copy_of_a_container_is_foreign(daemon: RunningDaemon) -> None:
     """An image by `docker commit` inherits every label; a container of it is foreign."""
-    daemon.apply(box("original"))
+    daemon.apply(sandbox_document("original"))
     ready(daemon, "original")
     reserved = container(daemon, "original")["Id"]
     image = f"paddock/test-copy:{reserved[:8]}"
@@ -189,14 +189,14 @@ def test_a_copy_of_a_container_is_foreign(daemon: RunningDaemon) -> None:
 
 
 def test_suspend_pause_and_resume(daemon: RunningDaemon) -> None:
-    daemon.apply(box("napping"))
+    daemon.apply(sandbox_document("napping"))
     ready(daemon, "napping")
-    daemon.apply(box("napping", run="Suspended"))
+    daemon.apply(sandbox_document("napping", run="Suspended"))
     daemon.paddock("wait", "--for=condition=Suspended", "--timeout=30s", "sandbox/napping")
     assert named(daemon, "napping") == "exited"
-    daemon.apply(box("napping", run="Paused"))
+    daemon.apply(sandbox_document("napping", run="Paused"))
     wait_for("it is frozen", lambda: named(daemon, "napping") == "paused")
-    daemon.apply(box("napping"))
+    daemon.apply(sandbox_document("napping"))
     ready(daemon, "napping")
     assert daemon.get("napping")["status"]["restartCount"] == 0
 
@@ -204,7 +204,7 @@ def test_suspend_pause_and_resume(daemon: RunningDaemon) -> None:
 def test_a_short_command_finishes_on_a_busy_host(daemon: RunningDaemon) -> None:
     """Many at a time: then the engine notes most starts after the ends."""
     names = [f"brief-{number}" for number in range(12)]
-    daemon.apply("---\n".join(box(name, command='["true"]', restart="OnFailure") for name in names))
+    daemon.apply("---\n".join(sandbox_document(name, command='["true"]', restart="OnFailure") for name in names))
     daemon.paddock("wait", "--for=condition=Finished", "--timeout=60s", *(f"sandbox/{name}" for name in names))
     document = json.loads(daemon.paddock("get", "sandboxes", "-o", "json").stdout)["items"]
     ends = {
@@ -216,19 +216,19 @@ def test_a_short_command_finishes_on_a_busy_host(daemon: RunningDaemon) -> None:
 
 
 def test_a_finished_sandbox_stays_finished(daemon: RunningDaemon) -> None:
-    daemon.apply(box("done", command='["true"]', restart="OnFailure"))
+    daemon.apply(sandbox_document("done", command='["true"]', restart="OnFailure"))
     daemon.paddock("wait", "--for=condition=Finished", "--timeout=30s", "sandbox/done")
     assert daemon.get("done")["status"]["lastTermination"]["reason"] == "Completed"
 
 
 def test_a_crashing_sandbox_backs_off(daemon: RunningDaemon) -> None:
-    daemon.apply(box("dying", command='["false"]'))
+    daemon.apply(sandbox_document("dying", command='["false"]'))
     wait_for("it backs off", lambda: daemon.condition("dying", "Ready").get("reason") == "CrashLoopBackOff")
     assert daemon.condition("dying", "Degraded")["status"] == "True"
 
 
 def test_exec_and_logs(daemon: RunningDaemon) -> None:
-    daemon.apply(box("talking", command='["sh", "-c", "echo started; exec sleep 1000000"]'))
+    daemon.apply(sandbox_document("talking", command='["sh", "-c", "echo started; exec sleep 1000000"]'))
     ready(daemon, "talking")
     done = daemon.paddock("exec", "talking", "--", "sh", "-c", "echo out; echo err >&2; exit 7", check=False)
     assert (done.stdout, done.stderr.strip(), done.returncode) == ("out\n", "err", 7)
@@ -237,7 +237,7 @@ def test_exec_and_logs(daemon: RunningDaemon) -> None:
 
 def test_a_restarted_daemon_finishes_interrupted_work(tmp_path: Path) -> None:
     with running(tmp_path) as daemon:
-        daemon.apply("---".join(box(f"many-{index}") for index in range(8)))
+        daemon.apply("---".join(sandbox_document(f"many-{index}") for index in range(8)))
         own_texts = ("--filter", f"label=paddock.instance={daemon.instance_id()}")
         wait_for("it is at work", lambda: "many-" in docker("ps", "-a", *own_texts))
         daemon.works_at.kill()
@@ -249,7 +249,7 @@ def test_a_restarted_daemon_finishes_interrupted_work(tmp_path: Path) -> None:
 
 def test_a_stopped_daemon_leaves_sandboxes_running(tmp_path: Path) -> None:
     with running(tmp_path) as daemon:
-        daemon.apply(box("staying"))
+        daemon.apply(sandbox_document("staying"))
         ready(daemon, "staying")
         before = container(daemon, "staying")
         assert daemon.works_at.stop() == 0
@@ -261,7 +261,7 @@ def test_a_stopped_daemon_leaves_sandboxes_running(tmp_path: Path) -> None:
 
 
 def test_metrics_show_five_figures_per_sandbox(daemon: RunningDaemon) -> None:
-    daemon.apply(box("seen", command='["sh", "-c", "while :; do :; done"]'))
+    daemon.apply(sandbox_document("seen", command='["sh", "-c", "while :; do :; done"]'))
     ready(daemon, "seen")
 
     def scrape() -> str:
@@ -306,7 +306,7 @@ def test_a_second_daemon_is_refused_by_name(daemon: RunningDaemon, tmp_path: Pat
 
 def test_sigterm_stops_cleanly_with_work_in_flight(tmp_path: Path) -> None:
     with running(tmp_path) as daemon:
-        daemon.apply("---".join(box(f"flight-{index}") for index in range(8)))
+        daemon.apply("---".join(sandbox_document(f"flight-{index}") for index in range(8)))
         daemon.works_at.process.send_signal(signal.SIGTERM)
         assert daemon.works_at.process.wait(30) == 0
         assert not daemon.works_at.socket.exists()
@@ -317,7 +317,7 @@ def test_sigterm_stops_cleanly_with_work_in_flight(tmp_path: Path) -> None:
 
 def test_a_network_attached_out_of_band_is_removed(daemon: RunningDaemon) -> None:
     """A bridge would connect an isolated sandbox to the Internet, the host and its neighbours."""
-    daemon.apply(box("sealed"))
+    daemon.apply(sandbox_document("sealed"))
     ready(daemon, "sealed")
     reserved = container(daemon, "sealed")["Id"]
     daemon.works_at.process.send_signal(signal.SIGSTOP)  # awake, it is back on `none` before the second command

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.daemon import docker, running, wait_for
-from tests.e2e.test_sandbox import box, container, named, ready
+from tests.e2e.test_sandbox import container, named, ready, sandbox_document
 
 pytestmark = [pytest.mark.docker, pytest.mark.newer]
 
@@ -14,7 +14,7 @@ pytestmark = [pytest.mark.docker, pytest.mark.newer]
 def test_apply_exec_kill_repair_delete(tmp_path: Path) -> None:
     assert docker("version", "--format", "{{.Server.Version}}") == os.environ["PADDOCK_TEST_NEWER"]
     with running(tmp_path, prefix=()) as daemon:  # as users start it
-        daemon.apply(box("smoke"))
+        daemon.apply(sandbox_document("smoke"))
         ready(daemon, "smoke")
         assert daemon.condition("smoke", "Secured")["status"] == "True"
         assert daemon.condition("smoke", "Resized")["status"] == "True"

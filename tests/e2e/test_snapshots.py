@@ -22,7 +22,7 @@ kind: SecurityProfile
 metadata: {name: writable}
 spec: {base: full-isolation, readOnlyRootFilesystem: false}
 """
-BOX = """
+SANDBOX = """
 apiVersion: paddock/v1alpha1
 kind: Sandbox
 metadata: {name: NAME}
@@ -87,7 +87,7 @@ def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningDaemon]:
 
 
 def start(daemon: RunningDaemon, name: str) -> None:
-    daemon.apply(BOX.replace("NAME", name))
+    daemon.apply(SANDBOX.replace("NAME", name))
     ready(daemon, name)
 
 

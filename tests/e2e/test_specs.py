@@ -8,7 +8,7 @@ import yaml
 from tests.daemon import ROOT, docker, running
 
 pytestmark = pytest.mark.docker
-# A box with a network needs the host's guard: tests/security has it, in a lab. A folder of the host, and a secret,
+# A sandbox with a network needs the host's guard: tests/security has it, in a lab. A folder of the host, and a secret,
 # need an operator: tests/e2e/test_secrets.py is one. The project has both, in tests/security, too.
 ELSEWHERE = {
     "build.yaml",

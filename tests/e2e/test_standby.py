@@ -12,7 +12,7 @@ import pytest
 from tests.contract.store_worlds import BACKENDS
 from tests.daemon import RunningDaemon, start_daemon, wait_for
 
-BOX = """
+SANDBOX = """
 apiVersion: paddock/v1alpha1
 kind: Sandbox
 metadata: {name: one}
@@ -52,7 +52,7 @@ def test_a_standby_takes_over(tmp_path: Path, url: str) -> None:
     second = None
     try:
         says(first, '"serving"')
-        first.apply(BOX)
+        first.apply(SANDBOX)
         second = start(tmp_path / "second", url)
         says(second, "standby: waiting for the leader lease")
         says(second, f"pid {first.process.pid}")
@@ -93,7 +93,7 @@ def test_a_frozen_daemon_exits_when_it_resumes(tmp_path: Path, url: str) -> None
         says(second, "standby: waiting for the leader lease")
         first.process.send_signal(signal.SIGSTOP)
         says(second, '"serving"')
-        second.apply(BOX)
+        second.apply(SANDBOX)
         wait_for("its status", lambda: second.condition("one", "Ready"))
         before = second.get("one")["metadata"]["resourceVersion"]
         first.process.send_signal(signal.SIGCONT)
@@ -114,7 +114,7 @@ def test_a_store_restored_from_a_backup_is_noticed_and_confirmed(tmp_path: Path)
     assert start_daemon(folder, PADDOCK_DOCKER_HOST=engine).stop() == 0
     shutil.copy(database, backup)
     daemon = start_daemon(folder, PADDOCK_DOCKER_HOST=engine)
-    daemon.apply(BOX)
+    daemon.apply(SANDBOX)
     assert daemon.stop() == 0
     for path in folder.glob("paddock.db*"):
         path.unlink()

@@ -9,7 +9,7 @@ from tests.daemon import docker, running, start_daemon, wait_for
 
 pytestmark = [pytest.mark.docker, pytest.mark.timeout(300)]
 QUICK = {"PADDOCK_ORPHAN_GRACE_SECONDS": "1", "PADDOCK_RESYNC_SECONDS": "1"}
-BOX = """
+SANDBOX = """
 apiVersion: paddock/v1alpha1
 kind: Sandbox
 metadata: {name: %s}
@@ -28,7 +28,7 @@ def held(instance_id: str) -> set[str]:
 def test_two_daemons_with_stores_of_their_own_leave_each_other_alone(tmp_path: Path) -> None:
     with running(tmp_path / "one", **QUICK) as first_running, running(tmp_path / "two", **QUICK) as two:
         for daemon in (first_running, two):
-            daemon.apply(BOX % "same")
+            daemon.apply(SANDBOX % "same")
             daemon.paddock("wait", "--for=condition=Ready", "--timeout=60s", "sandbox/same")
         first, second = first_running.instance_id(), two.instance_id()
         texts, (ours,) = held(second), held(first)
@@ -45,12 +45,12 @@ def test_two_daemons_with_stores_of_their_own_leave_each_other_alone(tmp_path: P
 def test_a_restored_state_folder_removes_no_newer_container(tmp_path: Path) -> None:
     folder, backup = tmp_path / "state", tmp_path / "backup"
     with running(folder, **QUICK) as daemon:
-        daemon.apply(BOX % "old")
+        daemon.apply(SANDBOX % "old")
         daemon.paddock("wait", "--for=condition=Ready", "--timeout=60s", "sandbox/old")
         assert daemon.stop() == 0
         shutil.copytree(folder, backup)
         later = start_daemon(folder, **QUICK)
-        later.apply(BOX % "new")
+        later.apply(SANDBOX % "new")
         later.paddock("wait", "--for=condition=Ready", "--timeout=60s", "sandbox/new")
         assert later.stop() == 0
         before = held(daemon.instance_id())

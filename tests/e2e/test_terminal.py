@@ -11,7 +11,7 @@ import pytest
 from tests.daemon import ROOT, RunningDaemon, docker, running, wait_for
 
 pytestmark = pytest.mark.docker
-BOX = """
+SANDBOX = """
 apiVersion: paddock/v1alpha1
 kind: Sandbox
 metadata: {name: %s}
@@ -25,8 +25,8 @@ spec:
 @pytest.fixture(scope="module")
 def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningDaemon]:
     with running(tmp_path_factory.mktemp("daemon")) as created:
-        created.apply(BOX % ("tiny", "paddock/test-tiny:1"))
-        created.apply(BOX % ("debian", "paddock/base:1"))
+        created.apply(SANDBOX % ("tiny", "paddock/test-tiny:1"))
+        created.apply(SANDBOX % ("debian", "paddock/base:1"))
         created.paddock("wait", "--for=condition=Ready", "--timeout=60s", "sandbox/tiny", "sandbox/debian")
         yield created
 
@@ -123,7 +123,7 @@ def test_timeout_is_reported_with_exit_code_124(daemon: RunningDaemon) -> None:
 
 
 def test_an_unkillable_command_ends_the_sandbox(daemon: RunningDaemon) -> None:
-    daemon.apply(BOX % ("escapes", "paddock/test-tiny:1"))
+    daemon.apply(SANDBOX % ("escapes", "paddock/test-tiny:1"))
     daemon.paddock("wait", "--for=condition=Ready", "--timeout=60s", "sandbox/escapes")
     script = "env -i setsid sleep 4444 & sleep 1000"
     done = daemon.paddock("exec", "escapes", "--timeout=3s", "--", "sh", "-c", script, check=False)

@@ -9,7 +9,7 @@ from tests.daemon import docker, running, wait_for
 
 pytestmark = pytest.mark.docker
 HELD, MIB = 31_000_000, 1 << 20
-BOX = """
+SANDBOX = """
 apiVersion: paddock/v1alpha1
 kind: Sandbox
 metadata: {name: busy}
@@ -24,7 +24,7 @@ spec:
 
 def test_top_shows_the_load_and_a_limit_that_is_near_becomes_an_event(tmp_path: Path) -> None:
     with running(tmp_path, periods={"health": 1}, PADDOCK_RESYNC_SECONDS="1") as daemon:
-        daemon.apply(BOX % HELD)
+        daemon.apply(SANDBOX % HELD)
         daemon.paddock("wait", "--for=condition=Ready", "--timeout=60s", "sandbox/busy")
 
         def told() -> bool:

@@ -11,7 +11,7 @@ from tests.daemon import RunningDaemon, running, wait_for
 
 pytestmark = pytest.mark.docker
 TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
-BOX = """
+SANDBOX = """
 apiVersion: paddock/v1alpha1
 kind: Sandbox
 metadata: {name: box}
@@ -26,7 +26,7 @@ def test_from_the_request_to_the_engine(tmp_path: Path) -> None:
     with running(tmp_path) as daemon:
         with httpx.Client(transport=httpx.HTTPTransport(uds=str(daemon.socket), verify=False), timeout=60) as client:
             parent = {"traceparent": f"00-{TRACE}-00f067aa0ba902b7-01"}
-            body = {"documents": [{"file": "box.yaml", "text": BOX}]}
+            body = {"documents": [{"file": "box.yaml", "text": SANDBOX}]}
             answer = client.post(f"{API}/apply", json=body, headers=parent)
             assert (answer.status_code, answer.headers["X-Trace-Id"]) == (200, TRACE)
             daemon.paddock("wait", "--for=condition=Ready", "--timeout=60s", "sandbox/box")

@@ -12,7 +12,7 @@ from tests.mcpserver.clients import client
 from tests.two_hosts import two_hosts
 
 pytestmark = [pytest.mark.docker, pytest.mark.postgres]
-BOX = """
+SANDBOX = """
 apiVersion: paddock/v1alpha1
 kind: Sandbox
 metadata: {name: far}
@@ -40,7 +40,7 @@ def executed(daemon: RunningDaemon) -> list[str]:
 
 def test_a_sandbox_is_used_through_any_daemon(tmp_path: Path) -> None:
     with two_hosts(tmp_path) as (a, b):
-        a.apply(BOX)
+        a.apply(SANDBOX)
         a.paddock("wait", "--for=condition=Ready", "--timeout=60s", "sandbox/far")
         assert a.paddock("exec", "far", "--", "echo", "there").stdout == "there\n"
         assert a.paddock("exec", "far", "--", "sh", "-c", "exit 7", check=False).returncode == 7
@@ -125,7 +125,7 @@ def test_a_workflow_runs_at_its_sandbox_and_is_read_through_any_daemon(tmp_path:
 
 
 def test_its_resources_are_followed_through_any_daemon(tmp_path: Path) -> None:
-    near = BOX.replace("far", "near").replace("host: b", "host: a")  # host a has no engine
+    near = SANDBOX.replace("far", "near").replace("host: b", "host: a")  # host a has no engine
     uris = [f"sandbox://default/{entry}" for entry in ("far/files/tmp/note", "near/logs", "far/logs", "near")]
     heard: list[str] = []
 
@@ -140,7 +140,7 @@ def test_its_resources_are_followed_through_any_daemon(tmp_path: Path) -> None:
                     return
 
     with two_hosts(tmp_path) as (a, _):
-        a.apply(f"{BOX}---{near}")
+        a.apply(f"{SANDBOX}---{near}")
         a.paddock("wait", "--for=condition=Ready", "--timeout=60s", "sandbox/far")
         anyio.run(listen, a)
 

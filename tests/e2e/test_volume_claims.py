@@ -42,7 +42,7 @@ def volumes(daemon: RunningDaemon) -> dict[str, dict[str, Any]]:
     return {entry["metadata"]["name"]: entry for entry in document}
 
 
-def in_box(daemon: RunningDaemon, name: str, script: str) -> str:
+def in_sandbox(daemon: RunningDaemon, name: str, script: str) -> str:
     return daemon.paddock("exec", name, "--", "sh", "-c", script).stdout.strip()
 
 
@@ -56,7 +56,7 @@ def test_each_claim_writes_and_reads_its_own(tmp_path: Path) -> None:
         claim(daemon, "a", "b")
         for name in ("a", "b"):
             assert daemon.get(name)["status"]["launchType"] == launched
-            assert in_box(daemon, name, f"echo of {name} > /data/{name}; ls /data | grep -v lost") == name
+            assert in_sandbox(daemon, name, f"echo of {name} > /data/{name}; ls /data | grep -v lost") == name
         data_a = volumes(daemon)["data-a"]
         assert data_a["spec"] == {"size": "8Mi", "reclaimPolicy": "Retain", "sandbox": "a"}
         assert data_a["status"]["usedBy"] == [{"kind": "Sandbox", "name": "a"}]
@@ -75,7 +75,7 @@ def test_each_claim_writes_and_reads_its_own(tmp_path: Path) -> None:
         daemon.paddock("wait", "--for=condition=Ready", "--timeout=90s", "sandboxpool/p")
         claim(daemon, "a")
         assert daemon.get("a")["status"]["launchType"] == launched
-        assert in_box(daemon, "a", "cat /data/a; ls /data | grep -v lost") == "of a\na"
+        assert in_sandbox(daemon, "a", "cat /data/a; ls /data | grep -v lost") == "of a\na"
         assert daemon.paddock("attest", "a").returncode == 0
         assert sorted(path.name for path in daemon.works_at.folder.glob("volumes/default/*")) == [
             "data-a.claim",

@@ -38,7 +38,7 @@ spec:
   - {name: dist, copy: {from: /workspace/dist, artifact: dist}}
   finally: [{name: last, exec: {commands: ["true"]}}]
 """
-BOX = """
+SANDBOX = """
 apiVersion: paddock/v1alpha1
 kind: SandboxTemplate
 metadata: {name: t}
@@ -50,7 +50,7 @@ spec: {image: "paddock/test-tiny:1", command: ["sleep", "1000000"], workspace: {
 def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningDaemon]:
     with running(tmp_path_factory.mktemp("workflows")) as created:
         created.apply(BUILD)
-        created.apply(BOX)
+        created.apply(SANDBOX)
         yield created
 
 

@@ -22,7 +22,7 @@ def test_an_engine_that_loaded_none_confines_nothing(tmp_path: Path, others: tup
 
 
 def test_an_unloaded_profile_is_still_attested(tmp_path: Path) -> None:
-    """Else removing it by hand would be all it takes for no box to be attested by it any more."""
+    """Else removing it by hand would be all it takes for no sandbox to be attested by it any more."""
     parser = tmp_path / "apparmor_parser"
     parser.touch()
     loaded = tmp_path / "profiles"

@@ -176,7 +176,7 @@ def v2(tmp_path: Path) -> Host:
     return Host(tmp_path, v1=(), v2=True, group=f"/system.slice/docker-{ID}.scope")
 
 
-def box(**changes: object) -> Container:
+def new_container(**changes: object) -> Container:
     values = {"state": State.RUNNING, "pid": PID, "started_at": 1.0, "networks": ("bridge",), **changes}
     return Container(id=ID, name="pdk-a", uid="u1", **values)  # type: ignore[arg-type]
 
@@ -202,14 +202,14 @@ def open_handles() -> int:
 
 
 def test_version_1(v1: Host) -> None:
-    usage = read(v1, box())
+    usage = read(v1, new_container())
     assert shown(usage) == EXPECTED
     assert usage is not None
     assert (usage.source, usage.pids_peak) == ("cgroup1", None)
 
 
 def test_version_2(v2: Host) -> None:
-    usage = read(v2, box())
+    usage = read(v2, new_container())
     assert shown(usage) == EXPECTED
     assert usage is not None
     assert (usage.source, usage.pids_peak) == ("cgroup2", 9)
@@ -217,12 +217,12 @@ def test_version_2(v2: Host) -> None:
 
 def test_hybrid_host_with_empty_unified_tree_is_v1(tmp_path: Path) -> None:
     host = Host(tmp_path, v1=ALL_V1, v2=True)
-    assert shown(read(host, box())) == EXPECTED
+    assert shown(read(host, new_container())) == EXPECTED
 
 
 def test_hybrid_host_with_controllers_in_both_versions(tmp_path: Path) -> None:
     host = Host(tmp_path, v1=("cpu", "cpuacct", "blkio"), v2=True)
-    usage = read(host, box())
+    usage = read(host, new_container())
     assert shown(usage) == EXPECTED
     assert usage is not None
     assert usage.source == "cgroup2"
@@ -232,7 +232,7 @@ def test_no_limits_are_none(v1: Host, tmp_path: Path) -> None:
     v1.fill("cpu", {"cpu.cfs_quota_us": "-1"})
     v1.fill("memory", {"memory.limit_in_bytes": "9223372036854771712"})
     v1.fill("pids", {"pids.max": "max"})
-    usage = read(v1, box())
+    usage = read(v1, new_container())
     assert usage is not None
     assert (usage.cpu_limit_cores, usage.memory_limit_bytes, usage.pids_limit) == (None, None, None)
     assert (usage.cpu_periods, usage.memory_swap_limit_bytes) == (None, None)
@@ -241,26 +241,26 @@ def test_no_limits_are_none(v1: Host, tmp_path: Path) -> None:
 def test_files_that_not_every_kernel_has_are_none(v2: Host) -> None:
     for name in ("memory.peak", "memory.swap.current", "memory.swap.max", "pids.peak", "pids.events", "io.stat"):
         (v2.folder("unified") / name).unlink()
-    usage = read(v2, box())
+    usage = read(v2, new_container())
     assert usage is not None
     assert (usage.memory_peak_bytes, usage.memory_swap_bytes, usage.pids_peak, usage.fs_reads) == (None,) * 4
 
 
 def test_one_unreadable_file_drops_the_container_whole(v2: Host) -> None:
     (v2.folder("unified") / "memory.current").unlink()
-    assert read(v2, box()) is None
+    assert read(v2, new_container()) is None
 
 
 def test_working_set_is_never_below_zero(v1: Host) -> None:
     v1.fill("memory", {"memory.usage_in_bytes": "1000"})
-    usage = read(v1, box())
+    usage = read(v1, new_container())
     assert usage is not None
     assert usage.memory_working_set_bytes == 0
     assert working_set_bytes(v1.cgroups, ID, PID) == 0
 
 
 def test_the_network_is_summed_without_lo(v1: Host) -> None:
-    usage = read(v1, box())
+    usage = read(v1, new_container())
     assert usage is not None
     assert usage.network == NetworkUsage(1001, 2001, 11, 21, 2, 4, 3, 5)
     assert parse_net_dev("") == NetworkUsage(0, 0, 0, 0, 0, 0, 0, 0)
@@ -268,28 +268,28 @@ def test_the_network_is_summed_without_lo(v1: Host) -> None:
 
 @pytest.mark.parametrize("networks", [("none",), ("host",), ()])
 def test_no_network_usage_without_an_own_network(v1: Host, networks: tuple[str, ...]) -> None:
-    usage = read(v1, box(networks=networks))
+    usage = read(v1, new_container(networks=networks))
     assert usage is not None
     assert usage.network is None
 
 
 @pytest.mark.parametrize("state", [State.EXITED, State.CREATED, State.UNKNOWN, State.DEAD])
 def test_what_does_not_run_has_no_figures(v1: Host, state: State) -> None:
-    assert read(v1, box(state=state)) is None
+    assert read(v1, new_container(state=state)) is None
 
 
 def test_a_reused_pid_is_detected(v1: Host) -> None:
     v1.process(PID, f"/docker/{'f' * 64}")
-    assert read(v1, box()) is None
+    assert read(v1, new_container()) is None
     v1.process(PID, "/")
-    assert read(v1, box()) is None
+    assert read(v1, new_container()) is None
     with pytest.raises(Unreadable):
         working_set_bytes(v1.cgroups, ID, PID)
 
 
 def test_a_sandboxs_sub_cgroup_belongs_to_it(v2: Host) -> None:
     v2.process(PID, f"/system.slice/docker-{ID}.scope/init.scope")
-    assert shown(read(v2, box())) == EXPECTED
+    assert shown(read(v2, new_container())) == EXPECTED
     assert own_path(f"/a/docker-{ID}.scope/b/c", ID) == f"/a/docker-{ID}.scope"
     assert own_path("/a/b", ID) is None
     assert own_path("/a/b", "") is None
@@ -326,25 +326,25 @@ def test_mounts_that_come_later_are_found(v2: Host) -> None:
     text = mountinfo.read_text()
     mountinfo.write_text(text.replace("unified", "elsewhere"))
     reader = CgroupUsage(v2.cgroups)
-    assert reader.read([box()]) == {}
+    assert reader.read([new_container()]) == {}
     mountinfo.write_text(text)
-    assert set(reader.read([box()])) == {ID}
+    assert set(reader.read([new_container()])) == {ID}
     reader.close()
 
 
 def test_folders_are_held_and_let_go(v1: Host) -> None:
     before = open_handles()
     reader = CgroupUsage(v1.cgroups)
-    reader.read([box()])
+    reader.read([new_container()])
     handles = open_handles()
     assert handles > before
-    reader.read([box()])
+    reader.read([new_container()])
     assert open_handles() == handles
-    reader.read([box(started_at=2.0)])
+    reader.read([new_container(started_at=2.0)])
     assert open_handles() == handles, "those of the run before are let go"
     reader.read([])
     assert open_handles() == before
-    reader.read([box()])
+    reader.read([new_container()])
     reader.close()
     assert open_handles() == before
 
@@ -352,7 +352,7 @@ def test_folders_are_held_and_let_go(v1: Host) -> None:
 def test_at_most_half_of_few_descriptors_are_held(v1: Host) -> None:
     """The first containers' are, those of the others are opened for each reading; all are read alike."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    sandboxes = [box(started_at=float(number)) for number in range(20)]  # as many runs of it
+    sandboxes = [new_container(started_at=float(number)) for number in range(20)]  # as many runs of it
     before = open_handles()
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(256, before + 128), hard))
     try:
@@ -370,20 +370,20 @@ def test_at_most_half_of_few_descriptors_are_held(v1: Host) -> None:
 
 def test_a_reader_that_holds_nothing_reads_the_same(v1: Host) -> None:
     before, reader = open_handles(), CgroupUsage(v1.cgroups, hold=False)
-    assert shown(reader.read([box()])[ID]) == EXPECTED
+    assert shown(reader.read([new_container()])[ID]) == EXPECTED
     assert open_handles() == before
     v1.fill("pids", {"pids.current": "6"})
-    assert reader.read([box()])[ID].pids == 6
+    assert reader.read([new_container()])[ID].pids == 6
 
 
 def test_held_files_show_what_changes_in_them(v1: Host) -> None:
     """New figures of all lengths, and a limit that is set after the first reading."""
     v1.fill("cpu", {"cpu.cfs_quota_us": "-1"})
     reader = CgroupUsage(v1.cgroups)
-    assert reader.read([box()])[ID].cpu_limit_cores is None
+    assert reader.read([new_container()])[ID].cpu_limit_cores is None
     v1.fill("cpu", {"cpu.cfs_quota_us": "150000"})
     v1.fill("memory", {"memory.usage_in_bytes": "12000000", "memory.failcnt": "0"})
-    observed = reader.read([box()])[ID]
+    observed = reader.read([new_container()])[ID]
     assert (observed.cpu_limit_cores, observed.cpu_periods, observed.memory_usage_bytes) == (1.5, 10, 12_000_000)
     assert observed.memory_limit_hits == 2
     reader.close()
@@ -392,14 +392,14 @@ def test_held_files_show_what_changes_in_them(v1: Host) -> None:
 def test_a_held_file_that_fails_is_opened_anew(v2: Host) -> None:
     """As where the system has made the cgroup anew for the same run; one reading that fails after that is left out."""
     before, reader = open_handles(), CgroupUsage(v2.cgroups)
-    reader.read([box()])
+    reader.read([new_container()])
     handles = open_handles()
     v2.fill("unified", {"memory.current": "gone"})
-    assert reader.read([box()]) == {}
+    assert reader.read([new_container()]) == {}
     assert open_handles() == before
     (v2.folder("unified") / "memory.current").unlink()
     v2.fill("unified", {"memory.current": "9000000"})
-    assert shown(reader.read([box()])[ID]) == EXPECTED
+    assert shown(reader.read([new_container()])[ID]) == EXPECTED
     assert open_handles() == handles
     reader.close()
 
@@ -407,9 +407,9 @@ def test_a_held_file_that_fails_is_opened_anew(v2: Host) -> None:
 def test_nothing_is_left_open_when_reading_fails(v1: Host) -> None:
     before = open_handles()
     (v1.folder("pids") / "pids.current").unlink()
-    assert read(v1, box()) is None
+    assert read(v1, new_container()) is None
     shutil.rmtree(v1.folder("memory"))
-    assert read(v1, box()) is None
+    assert read(v1, new_container()) is None
     assert open_handles() == before
 
 

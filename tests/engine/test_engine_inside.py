@@ -15,7 +15,7 @@ from controller.policy.attest.attest import differing, facts
 from tests.contract.engine_worlds import World, docker_world
 from tests.contract.test_engine_attest import rendered, run
 from tests.daemon import docker, running
-from tests.e2e.test_sandbox import box, container, ready
+from tests.e2e.test_sandbox import container, ready, sandbox_document
 
 MOUNTINFO = """\
 100 99 0:50 / / rw,relatime master:1 - overlay overlay ro,lowerdir=/a,upperdir=/b
@@ -88,7 +88,7 @@ def world() -> Iterator[World]:
 
 
 @pytest.mark.docker
-def test_an_interface_put_into_a_box_is_told(world: World) -> None:
+def test_an_interface_put_into_a_sandbox_is_told(world: World) -> None:
     config, uid = rendered("full-isolation"), world.new_uid()
     run(world, uid, config)
     observed = world.only(uid)
@@ -114,7 +114,7 @@ def test_reading_is_quick(world: World) -> None:
 @pytest.mark.docker
 def test_a_daemon_kills_a_tampered_sandbox(tmp_path: Path) -> None:
     with running(tmp_path) as daemon:
-        daemon.apply(box("own"))
+        daemon.apply(sandbox_document("own"))
         ready(daemon, "own")
         document = json.loads(daemon.paddock("attest", "own", "-o", "json").stdout)
         assert (document["secured"], document["message"]) == ("True", "read back from inside as rendered")

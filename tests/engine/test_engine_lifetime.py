@@ -13,7 +13,7 @@ from controller.kinds.runtime.container import Limits
 from tests.conftest import HandClock
 
 FIRST, SECOND = EngineRun(10, 100, 900.0), EngineRun(11, 200, 1500.0)
-BOX = ViewEntry(Container("c1", "pdk-a", "a", State.RUNNING), Limits(0, 0, 0), 1)
+SANDBOX = ViewEntry(Container("c1", "pdk-a", "a", State.RUNNING), Limits(0, 0, 0), 1)
 
 
 @pytest.fixture
@@ -72,7 +72,7 @@ def test_later_crashes_are_not_due_to_the_engine() -> None:
 
 
 def test_the_end_of_what_is_gone_is_kept(view: View) -> None:
-    view.put(BOX)
+    view.put(SANDBOX)
     view.died("c1", 137, 5.0)
     assert not view.now.ends
     view.forget("c1")
@@ -80,7 +80,7 @@ def test_the_end_of_what_is_gone_is_kept(view: View) -> None:
 
 
 def test_a_late_exit_event_is_recorded(view: View) -> None:
-    view.put(BOX)
+    view.put(SANDBOX)
     view.forget("c1")
     view.died("c1", 1, 5.0)
     assert view.now.ends == {"c1": End(1, 5.0)}

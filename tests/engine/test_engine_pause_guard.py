@@ -1,6 +1,6 @@
 """A sandbox paused during an exec start: the engine would wait for ever for the frozen command.
 
-It answers nothing of that box then: no inspect, no unpause, no `rm -f`. On an engine of the test's own.
+It answers nothing of that sandbox then: no inspect, no unpause, no `rm -f`. On an engine of the test's own.
 """
 
 import contextlib

@@ -31,7 +31,7 @@ def world() -> Iterator[World]:
         yield created.settled()
 
 
-def test_a_port_of_a_box_without_network(world: World) -> None:
+def test_a_port_of_a_sandbox_without_network(world: World) -> None:
     sandbox = world.running(world.new_uid(), image="paddock/python:1", command=("python3", "-c", SERVER))
     ports = world.engine.ports  # type: ignore[attr-defined]
 

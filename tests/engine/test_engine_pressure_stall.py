@@ -8,7 +8,7 @@ import pytest
 from controller.engine.usage.cgroup import CgroupUsage
 from controller.engine.usage.pressure_stall import parse_pressure, read_stalls
 from controller.kinds.observed.usage import Usage
-from tests.engine.test_engine_cgroups import ALL_V1, EXPECTED, ID, PID, Host, box, shown
+from tests.engine.test_engine_cgroups import ALL_V1, EXPECTED, ID, PID, Host, new_container, shown
 
 PRESSURE = {
     f"{name}.pressure": f"some avg10=1.00 avg60=0.50 avg300=0.10 total={some}\n"
@@ -21,7 +21,7 @@ TOLD = (1.5, 0.25, 2.5, 2.0, 7e-6, 0.0)
 def read(host: Host, *, stalls: bool = True) -> Usage:
     reader = CgroupUsage(host.cgroups, stalls=stalls)
     try:
-        return reader.read([box()])[ID]
+        return reader.read([new_container()])[ID]
     finally:
         reader.close()
 

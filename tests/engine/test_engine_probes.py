@@ -104,7 +104,7 @@ def test_a_command_that_never_stops_talking_is_ended(world: World, sandbox: Cont
     )
 
 
-def test_no_thread_stays_in_the_box(world: World, sandbox: Container) -> None:
+def test_no_thread_stays_in_the_sandbox(world: World, sandbox: Container) -> None:
     socket_in(sandbox.pid, sandbox.id).close()
     assert not any(thread.name == "engine-netns" for thread in threading.enumerate())
 

@@ -1,6 +1,6 @@
 """Shutdown of an engine: it still serves open connections while its containers stop one after another.
 
-What is begun then is left half done: a box that is started is mounted where the next engine can't ever unmount it.
+What is begun then is left half done: a sandbox that is started is mounted where the next engine can't ever unmount it.
 """
 
 import os

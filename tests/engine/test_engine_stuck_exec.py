@@ -115,10 +115,10 @@ def waits_at(made: Host, pid: int, channel: str) -> None:
     ("told", "frozen", "child"),
     [
         ({"words": ("runc", "exec", "f00d")}, True, True),  # of another container
-        ({"words": ("docker", "exec", ID, "sh")}, True, False),  # a hand's client: it has no half in the box
+        ({"words": ("docker", "exec", ID, "sh")}, True, False),  # a hand's client: it has no half in the sandbox
         ({"words": ("runc", "state", "--detach", ID)}, True, True),
         ({"words": BY_HAND}, True, True),  # it lasts as long as its command
-        ({"group": GROUP}, True, True),  # in the box: it says of itself what it likes
+        ({"group": GROUP}, True, True),  # in the sandbox: it says of itself what it likes
         ({"age_seconds": 0.0}, True, True),  # it has only just begun
         ({}, False, True),  # nothing is frozen
     ],

@@ -59,7 +59,7 @@ def attached(image: Path) -> list[Path]:
 
 def test_data_persists_for_the_next_user(tmp_path: Path, maps: IdMaps) -> None:
     volumes = Volumes(tmp_path, 1 << 30)
-    first = volumes.tree(VOLUME, "team", ROOT, maps)  # the tests are root's: so is this box
+    first = volumes.tree(VOLUME, "team", ROOT, maps)  # the tests are root's: so is this sandbox
     assert list(inside(first).iterdir()) == [], "no lost+found"
     (inside(first) / "kept").write_text("kept")
     second = volumes.tree(VOLUME, "team", ROOT, maps)  # while the first is there

@@ -22,7 +22,7 @@ MIB = 1 << 20
 PYTHON = "paddock/python:1"
 
 
-class Box:
+class RunningContainer:
     """A running container, read both ways."""
 
     def __init__(self, name: str, api: Any) -> None:
@@ -65,14 +65,14 @@ def api() -> Iterator[Any]:
 
 
 @pytest.fixture
-def run(api: Any, request: pytest.FixtureRequest) -> Iterator[Callable[..., Box]]:
+def run(api: Any, request: pytest.FixtureRequest) -> Iterator[Callable[..., RunningContainer]]:
     """Start a container with that Python program in it."""
-    sandboxes: list[Box] = []
+    sandboxes: list[RunningContainer] = []
 
-    def start(program: str, *options: str) -> Box:
+    def start(program: str, *options: str) -> RunningContainer:
         name = f"witness-{abs(hash(request.node.nodeid)) % 10**8}-{len(sandboxes)}"
         docker("run", "-d", "--name", name, "--init", *options, PYTHON, "python3", "-uc", program)
-        sandboxes.append(Box(name, api))
+        sandboxes.append(RunningContainer(name, api))
         return sandboxes[-1]
 
     yield start
@@ -95,7 +95,7 @@ time.sleep(10**6)
 """
 
 
-def test_cpu_of_a_spin_of_known_length(run: Callable[..., Box]) -> None:
+def test_cpu_of_a_spin_of_known_length(run: Callable[..., RunningContainer]) -> None:
     sandbox = run(SPIN % 2)
     sandbox.says("ready")
     before = sandbox.files().cpu_usage_seconds
@@ -109,7 +109,7 @@ def test_cpu_of_a_spin_of_known_length(run: Callable[..., Box]) -> None:
     assert files.cpu_user_seconds + files.cpu_system_seconds == pytest.approx(files.cpu_usage_seconds, abs=0.3)
 
 
-def test_memory_of_a_known_allocation(run: Callable[..., Box]) -> None:
+def test_memory_of_a_known_allocation(run: Callable[..., RunningContainer]) -> None:
     program = f"held = bytearray(b'x' * {64 * MIB}); print('held'){REST}"
     sandbox = run(program, "--memory", "256m", "--memory-swap", "256m")
     sandbox.says("held")
@@ -123,7 +123,7 @@ def test_memory_of_a_known_allocation(run: Callable[..., Box]) -> None:
         assert getattr(files, name) == pytest.approx(getattr(engine, name), abs=2 * MIB), name
 
 
-def test_network_of_known_transfers_in_each_direction(run: Callable[..., Box]) -> None:
+def test_network_of_known_transfers_in_each_direction(run: Callable[..., RunningContainer]) -> None:
     program = (
         "import socket\nserver = socket.create_server(('', 7000))\nprint('listens')\n"
         "while True:\n c, _ = server.accept()\n n = 0\n"
@@ -169,7 +169,7 @@ def disk_of(folder: str) -> str:
     return f"/dev/{(resolve.parent if (resolve / 'partition').exists() else resolve).name}"
 
 
-def test_disk_io_of_known_size(run: Callable[..., Box]) -> None:
+def test_disk_io_of_known_size(run: Callable[..., RunningContainer]) -> None:
     # With cgroup v1, kernels from 6.10 on count nothing until somebody sets a limit of the device: here, one never met.
     limit = f"{disk_of(docker('info', '-f', '{{.DockerRootDir}}'))}:1tb"
     wide = ("--device-write-bps", limit, "--device-read-bps", limit)
@@ -189,7 +189,7 @@ def test_disk_io_of_known_size(run: Callable[..., Box]) -> None:
         assert (files.fs_writes or 0) >= 8
 
 
-def test_processes(run: Callable[..., Box]) -> None:
+def test_processes(run: Callable[..., RunningContainer]) -> None:
     program = (
         f"import subprocess\nheld = [subprocess.Popen(['sleep', '1000000']) for _ in range(9)]\nprint('held'){REST}"
     )
@@ -200,7 +200,7 @@ def test_processes(run: Callable[..., Box]) -> None:
     assert files.pids_limit == engine.pids_limit == 64
 
 
-def test_forks_refused_at_the_limit(run: Callable[..., Box]) -> None:
+def test_forks_refused_at_the_limit(run: Callable[..., RunningContainer]) -> None:
     program = (
         "import subprocess\nheld = []\ntry:\n while True: held.append(subprocess.Popen(['sleep', '1000000']))\n"
         f"except OSError: print('refused'){REST}"
@@ -212,7 +212,7 @@ def test_forks_refused_at_the_limit(run: Callable[..., Box]) -> None:
     assert files.pids_limit_hits is None or files.pids_limit_hits >= 1
 
 
-def test_a_process_killed_for_want_of_memory(run: Callable[..., Box]) -> None:
+def test_a_process_killed_for_want_of_memory(run: Callable[..., RunningContainer]) -> None:
     program = (
         "import subprocess, sys\n"
         f"ended = subprocess.run([sys.executable, '-c', \"b'x' * {512 * MIB}\"]).returncode\n"
@@ -228,7 +228,7 @@ def test_a_process_killed_for_want_of_memory(run: Callable[..., Box]) -> None:
     assert files.memory_rss_bytes < 64 * MIB, "the one that was killed is gone; the container lives"
 
 
-def test_throttling(run: Callable[..., Box]) -> None:
+def test_throttling(run: Callable[..., RunningContainer]) -> None:
     sandbox = run(SPIN % 0.4)
     sandbox.says("ready")
     before = sandbox.files()
@@ -251,13 +251,13 @@ def test_throttling(run: Callable[..., Box]) -> None:
     assert 0.4 <= files.cpu_usage_seconds - before.cpu_usage_seconds < 0.8
 
 
-def test_no_network_metrics_without_a_network(run: Callable[..., Box]) -> None:
+def test_no_network_metrics_without_a_network(run: Callable[..., RunningContainer]) -> None:
     for network in ("none", "host"):
         sandbox = run(REST.lstrip("; "), "--network", network)
         assert (sandbox.files().network, sandbox.engine().network) == (None, None)
 
 
-def test_waiting_for_a_processor(api: Any, run: Callable[..., Box]) -> None:
+def test_waiting_for_a_processor(api: Any, run: Callable[..., RunningContainer]) -> None:
     """Two that spin on one processor. The scheduler's count is the witness: both may wait at once, for a third."""
     program = (
         "import os, time\nos.fork()\nend = time.process_time() + 1\nwhile time.process_time() < end: pass\n"
@@ -278,7 +278,7 @@ def test_waiting_for_a_processor(api: Any, run: Callable[..., Box]) -> None:
     assert (observed.cpu_stalled_seconds or 0) <= observed.cpu_waiting_seconds
 
 
-def test_waiting_for_the_disk(run: Callable[..., Box]) -> None:
+def test_waiting_for_the_disk(run: Callable[..., RunningContainer]) -> None:
     """Each write past the cache is waited for, by the only process there is: what it counts itself is the witness."""
     timed = DIRECT.replace("for _ in range(8)", "import time; began = time.monotonic()\nfor _ in range(64)")
     sandbox = run(
@@ -290,7 +290,7 @@ def test_waiting_for_the_disk(run: Callable[..., Box]) -> None:
     assert 0 < observed.io_waiting_seconds < float(line.split()[1]) + 1, "no longer than it took, and the start"
 
 
-def test_waiting_for_memory(run: Callable[..., Box]) -> None:
+def test_waiting_for_memory(run: Callable[..., RunningContainer]) -> None:
     """A file that is larger than the limit: its pages are given up, over and over, to read on."""
     program = (
         f"out = open('/work.bin', 'wb')\nfor _ in range(96): out.write(b'x' * {MIB})\nout.close()\n"
@@ -305,7 +305,7 @@ def test_waiting_for_memory(run: Callable[..., Box]) -> None:
     assert observed.memory_limit_hits is not None
 
 
-def stalled(sandbox: Box) -> Usage:
+def stalled(sandbox: RunningContainer) -> Usage:
     """As a scrape with every detail reads it."""
     reader = CgroupUsage(stalls=True)
     try:
@@ -317,7 +317,7 @@ def stalled(sandbox: Box) -> Usage:
     return observed
 
 
-def test_sizes_of_layer_and_log(api: Any, run: Callable[..., Box]) -> None:
+def test_sizes_of_layer_and_log(api: Any, run: Callable[..., RunningContainer]) -> None:
     lines, line = 2000, "x" * 99
     program = (
         f"import os, sys\nopen('/work.bin', 'wb').write(os.urandom({8 * MIB}))\nos.symlink('/usr', '/link')\n"

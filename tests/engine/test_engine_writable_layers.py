@@ -66,10 +66,10 @@ class Measuring:
     """Writable layers of one sandbox, with a manual clock. A walk takes `walk_seconds`."""
 
     def __init__(self) -> None:
-        self.boxes: list[Container] = []
+        self.containers: list[Container] = []
         self.clock, self.walk_seconds, self._ticks = HandClock(), 0.0, 0.0
         self.engine_bytes: int | Fault = Fault("4xx", "no such container", status=404)
-        self.layers = WritableLayers(lambda: self.boxes, self.clock, self._tick, self._reported)
+        self.layers = WritableLayers(lambda: self.containers, self.clock, self._tick, self._reported)
 
     def _reported(self, _container_id: str, _timeout_seconds: float) -> int:
         if isinstance(self.engine_bytes, Fault):
@@ -90,7 +90,7 @@ class Measuring:
 def test_layers_are_measured_when_due(tmp_path: Path) -> None:
     write(tmp_path / "a", MIB)
     world = Measuring()
-    world.boxes = [sandbox(tmp_path)]
+    world.containers = [sandbox(tmp_path)]
     first = world.after(0)
     assert first is not None
     assert first >= MIB
@@ -98,13 +98,13 @@ def test_layers_are_measured_when_due(tmp_path: Path) -> None:
     write(tmp_path / "b", MIB)
     assert world.after(1) == first
     assert (world.after(MEASURE_SECONDS) or 0) >= 2 * MIB
-    world.boxes = [sandbox(tmp_path, state=State.EXITED)]
+    world.containers = [sandbox(tmp_path, state=State.EXITED)]
     assert world.after(1) is None
 
 
 def test_a_slow_walk_is_repeated_later(tmp_path: Path) -> None:
     world = Measuring()
-    world.boxes, world.walk_seconds = [sandbox(tmp_path)], 5.0
+    world.containers, world.walk_seconds = [sandbox(tmp_path)], 5.0
     first = world.after(0)
     write(tmp_path / "a", MIB)
     assert world.after(400) == first, "five seconds of every five hundred are one hundredth"
@@ -114,20 +114,20 @@ def test_a_slow_walk_is_repeated_later(tmp_path: Path) -> None:
 @pytest.mark.parametrize("gone", [lambda path: sandbox(path / "nowhere"), lambda path: sandbox(path, layer_path="")])
 def test_what_can_not_be_seen_has_no_figure(tmp_path: Path, gone: Callable[[Path], Container]) -> None:
     world = Measuring()
-    world.boxes = [gone(tmp_path)]
+    world.containers = [gone(tmp_path)]
     assert world.after(0) is None
 
 
 @pytest.mark.parametrize("path", ["", "/nowhere/on/this/machine"])
 def test_the_engine_measures_layers_without_a_folder(path: str) -> None:
     world = Measuring()
-    world.boxes, world.engine_bytes = [sandbox(Path(path), layer_path=path)], 5 * MIB
+    world.containers, world.engine_bytes = [sandbox(Path(path), layer_path=path)], 5 * MIB
     assert world.after(0) == 5 * MIB
 
 
 def test_an_unmeasured_layer_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     world = Measuring()
-    world.boxes = [sandbox(tmp_path, layer_path="")]
+    world.containers = [sandbox(tmp_path, layer_path="")]
     world.engine_bytes = Fault("timeout", "the Docker Engine did not answer in time")
     assert world.after(0) is None
     assert world.layers.now()["c1"].trouble == "the engine did not tell its size within 5 s"
@@ -137,7 +137,7 @@ def test_an_unmeasured_layer_says_why(tmp_path: Path, monkeypatch: pytest.Monkey
     monkeypatch.setattr(module, "_MOST_ENTRIES", 1)
     write(tmp_path / "a", 1)
     write(tmp_path / "b", 1)
-    world.boxes = [sandbox(tmp_path)]
+    world.containers = [sandbox(tmp_path)]
     world.after(MEASURE_SECONDS)
     assert "more than 1 files" in world.layers.now()["c1"].trouble
 

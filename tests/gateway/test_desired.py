@@ -23,7 +23,7 @@ def obj(kind: str, name: str, spec: dict[str, Any], namespace: str = "default") 
     return StoredObject(kind, namespace, name, f"uid-{namespace}-{name}", spec)
 
 
-def box(name: str, *models: dict[str, Any], namespace: str = "default") -> Sandbox:
+def new_sandbox(name: str, *models: dict[str, Any], namespace: str = "default") -> Sandbox:
     spec = {"template": {"image": "paddock/python:1"}, "models": list(models)}
     parsed = SandboxSpec.model_validate(spec)
     return Sandbox(obj("Sandbox", name, spec, namespace), parsed, parsed.template)
@@ -60,7 +60,12 @@ def by_uid(*found: Any) -> dict[str, Any]:
 
 
 def test_only_own_running_containers_get_a_listener() -> None:
-    up, down, foreign, without = box("up", of("p")), box("down", of("p")), box("foreign", of("p")), box("without")
+    up, down, foreign, without = (
+        new_sandbox("up", of("p")),
+        new_sandbox("down", of("p")),
+        new_sandbox("foreign", of("p")),
+        new_sandbox("without"),
+    )
     alive = (
         container(up),
         container(down, state=State.EXITED),
@@ -77,7 +82,7 @@ def test_only_own_running_containers_get_a_listener() -> None:
 
 def test_sources_are_those_of_the_namespace() -> None:
     server = stored_model_server(obj("ModelServer", "smol", {"template": {"image": "x"}, "model": "tiny"}))
-    sandbox = box("one", of("p"), {"modelServerRef": {"name": "smol"}}, of("smol"), of("elsewhere"))
+    sandbox = new_sandbox("one", of("p"), {"modelServerRef": {"name": "smol"}}, of("smol"), of("elsewhere"))
     created = snapshot(
         sandbox,
         containers=(container(sandbox),),
@@ -138,7 +143,7 @@ def test_a_container_is_the_same_without_models() -> None:
     from controller.policy.sandbox import render
 
     def rendered(*models: dict[str, Any]) -> Any:
-        sandbox = box("same", *models)
+        sandbox = new_sandbox("same", *models)
         assert sandbox.spec is not None
         assert sandbox.template is not None
         return render(sandbox.spec, sandbox.template, name="same", uid="u", policy=POLICY)

@@ -2,7 +2,7 @@
 
     ok | the name of the error it failed with (EPERM, EROFS ...) | what was read
 
-It is sent into the box as a whole (`python3 -c`), so it is the standard library only, and one file.
+It is sent into the sandbox as a whole (`python3 -c`), so it is the standard library only, and one file.
 """
 
 import contextlib

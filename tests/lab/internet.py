@@ -1,6 +1,6 @@
 """Lab of two network namespaces: an engine whose only link leads to a simulated Internet.
 
-    box - egress - engine's namespace --veth-- `inet` namespace: DNS, web servers, a metadata service, two LANs
+    sandbox - egress - engine's namespace --veth-- `inet` namespace: DNS, web servers, a metadata service, two LANs
 
 Nothing in it can reach a real address, nor the host's engine or rules. Needs root, nsenter, ip, nft and dockerd.
 """

@@ -9,7 +9,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from tests.lab.boxes import IMAGE, document
+from tests.lab.sandboxes import IMAGE, document
+
 from tests.lab.internet import Lab
 
 TRICKY = "lab/tricky:1"

@@ -12,7 +12,7 @@ from controller.loop.desired import Desired
 from controller.loop.garbage import GarbageCollector
 from controller.ports import ObjectPage
 from controller.store.sql_store import SqlStore
-from tests.contract.store_worlds import World, both_stores, box
+from tests.contract.store_worlds import World, both_stores, new_sandbox
 
 _SPEC = {"template": {"image": "paddock/test-tiny:1"}}
 _HOSTS = ("a", "b", "")
@@ -42,7 +42,9 @@ def store(world: World) -> SqlStore:
     with created.transaction() as transaction:
         for at in range(_COUNT):
             host = _HOSTS[at % 3]
-            transaction.put(box(f"s-{at:04}", f"team-{at % 7}", spec=_SPEC, status={"host": host} if host else {}))
+            transaction.put(
+                new_sandbox(f"s-{at:04}", f"team-{at % 7}", spec=_SPEC, status={"host": host} if host else {})
+            )
     return created
 
 
@@ -76,8 +78,8 @@ def test_writes_between_pages_are_not_missed(store: SqlStore) -> None:
         with store.transaction() as transaction:
             transaction.remove(named("s-0000"))  # a's, of the page before
             transaction.remove(named("s-2097"))  # a's, of a page to come
-            transaction.put(box("z-new", "team-6", spec=_SPEC, status={"host": "a"}))
-            transaction.put(box("a-new", "team-0", spec=_SPEC, status={"host": "a"}))
+            transaction.put(new_sandbox("z-new", "team-6", spec=_SPEC, status={"host": "a"}))
+            transaction.put(new_sandbox("a-new", "team-0", spec=_SPEC, status={"host": "a"}))
 
     occupied = Busy(store, [first])
     read = desired(occupied)

@@ -25,7 +25,7 @@ from tests.metrics.made_up import (
 )
 
 HERE = {"namespace": "default", "sandbox": "box"}
-BOX = sandbox("box")
+SANDBOX = sandbox("box")
 
 
 def scraped(seen: Snapshot | None, usage: MadeUpUsage | None = None, *, detail: bool = True) -> Scraped:
@@ -89,16 +89,16 @@ def scraped(seen: Snapshot | None, usage: MadeUpUsage | None = None, *, detail: 
 )
 def test_each_figure_is_where_it_belongs(name: str, value: float) -> None:
     requested = sandbox("box", {**SPEC, "resources": {"limits": {"disk": "9Mi"}}})
-    box = container(BOX.obj, limits=Limits(500, 256 * MIB, 128, cpu_shares=512))
-    observed = snapshot(requested, containers=[box])
-    reserved = instance(BOX.obj)
+    sandbox_a = container(SANDBOX.obj, limits=Limits(500, 256 * MIB, 128, cpu_shares=512))
+    observed = snapshot(requested, containers=[sandbox_a])
+    reserved = instance(SANDBOX.obj)
     held_instance = replace(reserved, reserves=replace(reserved.reserves, disk_bytes=99 * MIB))  # with its volumes
-    printed = scraped(replace(observed, instances={BOX.obj.uid: held_instance}))
-    assert printed.value(f"paddock_container_{name}", **HERE, container=box.name) == value
+    printed = scraped(replace(observed, instances={SANDBOX.obj.uid: held_instance}))
+    assert printed.value(f"paddock_container_{name}", **HERE, container=sandbox_a.name) == value
 
 
 def test_info_has_the_facts_to_join_on() -> None:
-    count = scraped(snapshot(BOX)).value(
+    count = scraped(snapshot(SANDBOX)).value(
         "paddock_container_info",
         **HERE,
         container_id="id-of-box",
@@ -114,7 +114,7 @@ def test_info_has_the_facts_to_join_on() -> None:
 
 def test_what_is_not_known_is_absent_never_0() -> None:
     unknown = {"cpu_periods": None, "memory_limit_bytes": None, "pids_peak": None, "network": None}
-    printed = scraped(snapshot(BOX), MadeUpUsage(USAGE._replace(**unknown)))
+    printed = scraped(snapshot(SANDBOX), MadeUpUsage(USAGE._replace(**unknown)))
     for name in ("cpu_cfs_periods_total", "spec_memory_limit_bytes", "pids_peak", "network_receive_bytes_total"):
         assert printed.value(f"paddock_container_{name}", **HERE) is None
     assert printed.value("paddock_container_spec_cpu_shares", **HERE) is None
@@ -123,19 +123,19 @@ def test_what_is_not_known_is_absent_never_0() -> None:
 
 @pytest.mark.parametrize("state", sorted(set(State) - {State.RUNNING, State.PAUSED}))
 def test_a_container_that_does_not_run_exports_nothing(state: State) -> None:
-    printed = scraped(snapshot(BOX, containers=[container(BOX.obj, state=state, pid=0)]))
+    printed = scraped(snapshot(SANDBOX, containers=[container(SANDBOX.obj, state=state, pid=0)]))
     assert printed.names(sandbox="box") == []
     assert printed.value("paddock_stats_scrape_errors", source="cgroup2") == 0
 
 
 def test_a_paused_container_is_still_measured() -> None:
-    printed = scraped(snapshot(BOX, containers=[container(BOX.obj, state=State.PAUSED)]))
+    printed = scraped(snapshot(SANDBOX, containers=[container(SANDBOX.obj, state=State.PAUSED)]))
     assert printed.value("paddock_container_memory_usage_bytes", **HERE) == 100 * MIB
 
 
 def test_an_unreadable_container_is_left_out_whole_and_counted() -> None:
     second = sandbox("other")
-    printed = scraped(snapshot(BOX, second), MadeUpUsage(**{"id-of-box": None}))
+    printed = scraped(snapshot(SANDBOX, second), MadeUpUsage(**{"id-of-box": None}))
     assert printed.names(sandbox="box") == []
     assert printed.value("paddock_container_pids", sandbox="other") == 7
     assert printed.value("paddock_stats_scrape_errors", source="cgroup2") == 1
@@ -144,7 +144,7 @@ def test_an_unreadable_container_is_left_out_whole_and_counted() -> None:
 
 
 def test_errors_are_told_of_the_hosts_own_cgroup_version() -> None:
-    observed = snapshot(BOX)
+    observed = snapshot(SANDBOX)
     facts = replace(observed.observed.facts, cgroup_version="1")
     printed = scraped(replace(observed, observed=replace(observed.observed, facts=facts)), MadeUpUsage(None))
     assert printed.value("paddock_stats_scrape_errors", source="cgroup1") == 1
@@ -163,13 +163,13 @@ def test_series_vanish_with_their_object_at_the_next_scrape() -> None:
 
 def test_a_container_without_an_object_is_not_shown() -> None:
     stray = container(sandbox("stray").obj)
-    printed = scraped(snapshot(BOX, containers=[container(BOX.obj), stray]))
+    printed = scraped(snapshot(SANDBOX, containers=[container(SANDBOX.obj), stray]))
     assert {sample.labels["sandbox"] for sample in printed.samples if "sandbox" in sample.labels} == {"box"}
 
 
 def test_a_new_container_of_the_same_sandbox_goes_on_with_the_same_series() -> None:
     def series(id_: str) -> set[tuple[str, ...]]:
-        printed = scraped(snapshot(BOX, containers=[container(BOX.obj, id=id_)]))
+        printed = scraped(snapshot(SANDBOX, containers=[container(SANDBOX.obj, id=id_)]))
         stored = [
             sample
             for sample in printed.samples
@@ -188,4 +188,4 @@ def test_before_the_first_snapshot_there_is_only_the_reading_itself() -> None:
 
 
 def test_while_the_engine_does_not_answer_the_cgroups_still_do() -> None:
-    assert scraped(snapshot(BOX, blind="the engine does not answer")).value("paddock_container_pids", **HERE) == 7
+    assert scraped(snapshot(SANDBOX, blind="the engine does not answer")).value("paddock_container_pids", **HERE) == 7

@@ -47,7 +47,7 @@ def test_other_failures_keep_the_subnet() -> None:
 
 def test_a_network_settles_all_but_those_it_touches() -> None:
     sandboxes = [sandbox(f"box-{index}", {"template": {"image": "a:1"}}) for index in range(5)]
-    host = snapshot(sandboxes, [container(box) for box in sandboxes])
+    host = snapshot(sandboxes, [container(stored) for stored in sandboxes])
     memo = Memo()
     for _ in range(3):
         host = _taken_in(host, decide(host, memo))
@@ -69,8 +69,8 @@ def _taken_in(host: Snapshot, planned: Plan) -> Snapshot:
     """The host with what the plan writes."""
     statuses = {write.ref.uid: write.status for write in planned.writes.statuses}
     sandboxes = {
-        uid: replace(box, obj=replace(box.obj, status=statuses[uid])) if uid in statuses else box
-        for uid, box in host.sandboxes.items()
+        uid: replace(sandbox, obj=replace(sandbox.obj, status=statuses[uid])) if uid in statuses else sandbox
+        for uid, sandbox in host.sandboxes.items()
     }
     instances = {**host.instances, **{instance.uid: instance for instance in planned.writes.instances}}
     return replace(host, sandboxes=sandboxes, instances=instances)

@@ -1,7 +1,7 @@
-"""The probes of every level, by a process inside a real box of it, in the lab; the level table says what is expected.
+"""The probes of every level, by a process inside a real sandbox of it, in the lab, against the level table.
 
-One lab and one daemon for all: the boxes differ by their level alone. What a sealed box's proxy lets through, and what
-becomes of it when things break, is test_sealed.py's.
+One lab and one daemon for all: the sandboxes differ by their level alone. What a sealed sandbox's proxy lets through,
+and what becomes of it when things break, is in test_sealed.py.
 """
 
 import json
@@ -23,8 +23,8 @@ from paddock._client.errors import Refused
 from tests.daemon import ROOT, RunningDaemon, wait_for
 from tests.former_client import Paddock
 from tests.lab import inet
-from tests.lab.boxes import CPU_MILLICORES, IMAGE, LEVELS, PIDS, SECRET, SIBLING_PORT, Box, document, spec
 from tests.lab.internet import HOST_SIDE, Lab, impossible
+from tests.lab.sandboxes import CPU_MILLICORES, IMAGE, LEVELS, PIDS, SECRET, SIBLING_PORT, LabSandbox, document, spec
 from tests.lab.tricks import TRICKY, WHEN_OPENED, binding, host_root, refused_at_the_door, tricked, tricky_image
 from tests.mounts import unmount_below
 from tests.security.test_container_bench import LEFT_OPEN, left_open
@@ -72,26 +72,26 @@ def daemon(place: Lab, root: Path) -> Iterator[RunningDaemon]:
 
 
 @pytest.fixture(scope="module")
-def boxes(place: Lab, daemon: RunningDaemon) -> Mapping[str, Box]:
+def sandboxes(place: Lab, daemon: RunningDaemon) -> Mapping[str, LabSandbox]:
     for level in LEVELS:
         daemon.apply(spec(level))
     for name in LEVELS:
         for condition in ("Ready", "Secured", "NetworkReady"):
             daemon.paddock("wait", f"--for=condition={condition}", "--timeout=90s", f"sandbox/{name}")
-    return {entry: Box(place, daemon, entry) for entry in LEVELS}
+    return {entry: LabSandbox(place, daemon, entry) for entry in LEVELS}
 
 
 @pytest.fixture(params=LEVELS)
-def box(request: pytest.FixtureRequest, boxes: Mapping[str, Box]) -> Box:
-    return boxes[request.param]
+def sandbox(request: pytest.FixtureRequest, sandboxes: Mapping[str, LabSandbox]) -> LabSandbox:
+    return sandboxes[request.param]
 
 
-def test_what_a_process_is_inside(box: Box, daemon: RunningDaemon) -> None:
+def test_what_a_process_is_inside(sandbox: LabSandbox, daemon: RunningDaemon) -> None:
     """Probe 1."""
-    its_own = daemon.get(box.name)["status"]["user"].partition(":")[0]
-    mask = f"{mask_of(box.level.capabilities):016x}"
-    root = box.name != "full-isolation"
-    probes = box.probes("bounding", "effective", "no-new-privileges", "seccomp", "uid")
+    its_own = daemon.get(sandbox.name)["status"]["user"].partition(":")[0]
+    mask = f"{mask_of(sandbox.level.capabilities):016x}"
+    root = sandbox.name != "full-isolation"
+    probes = sandbox.probes("bounding", "effective", "no-new-privileges", "seccomp", "uid")
     assert probes == {
         "bounding": mask,
         "effective": mask if root else "0" * 16,
@@ -107,70 +107,72 @@ DENIED_TO_ALL += ("mount", "umount", "remount", "unshare", "setns", "open_by_han
 DENIED_TO_ALL += ("userfaultfd", "keyctl", "io_uring_setup", "clone", "clone3", "ptrace others")
 
 
-def test_what_no_box_may_do(box: Box) -> None:
+def test_what_no_sandbox_may_do(sandbox: LabSandbox) -> None:
     """Probes 6, 12, 13."""
-    probes = box.probes(*DENIED_TO_ALL)
+    probes = sandbox.probes(*DENIED_TO_ALL)
     assert {name: word for name, word in probes.items() if word not in DENIED} == {}
-    assert box.probes("ipv6", "int 0x80", "x32") == {"ipv6": "0", "int 0x80": "SIGSYS", "x32": "SIGSYS"}
+    assert sandbox.probes("ipv6", "int 0x80", "x32") == {"ipv6": "0", "int 0x80": "SIGSYS", "x32": "SIGSYS"}
 
 
-def test_where_it_may_write_and_what_else_its_level_lets_it_do(box: Box) -> None:
+def test_where_it_may_write_and_what_else_its_level_lets_it_do(sandbox: LabSandbox) -> None:
     """Probes 11 to 13."""
-    text = "EROFS" if box.level.read_only_root else "ok"
-    runs = "EACCES" if any(tmpfs.path == "/tmp" and tmpfs.noexec for tmpfs in box.level.tmpfs) else "ok"
-    probes = box.probes("write /", "write /etc", "write /usr", "exec /tmp", "ld.so /tmp", "chroot", "ptrace", AGENT)
+    text = "EROFS" if sandbox.level.read_only_root else "ok"
+    runs = "EACCES" if any(tmpfs.path == "/tmp" and tmpfs.noexec for tmpfs in sandbox.level.tmpfs) else "ok"
+    probes = sandbox.probes("write /", "write /etc", "write /usr", "exec /tmp", "ld.so /tmp", "chroot", "ptrace", AGENT)
     assert probes == {
         "write /": text,
         "write /etc": text,
         "write /usr": text,
-        AGENT: "ENOENT" if box.name == "local" else "EROFS",
+        AGENT: "ENOENT" if sandbox.name == "local" else "EROFS",
         "exec /tmp": runs,
         "ld.so /tmp": runs,
-        "chroot": "ok" if "SYS_CHROOT" in box.level.capabilities else "EPERM",
-        "ptrace": "EPERM" if box.level.seccomp == MINIMAL else "ok",
+        "chroot": "ok" if "SYS_CHROOT" in sandbox.level.capabilities else "EPERM",
+        "ptrace": "EPERM" if sandbox.level.seccomp == MINIMAL else "ok",
     }
 
 
-def test_its_limits_hold(box: Box) -> None:
+def test_its_limits_hold(sandbox: LabSandbox) -> None:
     """Probe 14."""
-    probes = box.probes("forks", "memory", "descriptors")
+    probes = sandbox.probes("forks", "memory", "descriptors")
     why, _, count = probes["forks"].partition(" ")
     assert (why, int(count) < PIDS) == ("EAGAIN", True)
     assert (probes["memory"], probes["descriptors"]) == ("killed", "EMFILE")
-    if box.level.tmpfs:
-        assert box.probes("fill /tmp", "names") == {"fill /tmp": "ENOSPC", "names": "ENOSPC"}
+    if sandbox.level.tmpfs:
+        assert sandbox.probes("fill /tmp", "names") == {"fill /tmp": "ENOSPC", "names": "ENOSPC"}
 
 
-def test_none_takes_more_of_the_processors_or_of_the_disk_for_its_log(boxes: Mapping[str, Box]) -> None:
+def test_none_takes_more_of_the_processors_or_of_the_disk_for_its_log(sandboxes: Mapping[str, LabSandbox]) -> None:
     """Probe 14, of all at once: over two seconds, and by 30 MB of output."""
     with ThreadPoolExecutor() as pool:
-        observed = dict(zip(boxes, pool.map(lambda each: each.probes("cpu", "say"), boxes.values()), strict=True))
-    assert {name: entry["say"] for name, entry in observed.items()} == dict.fromkeys(boxes, "ok")
+        observed = dict(
+            zip(sandboxes, pool.map(lambda each: each.probes("cpu", "say"), sandboxes.values()), strict=True)
+        )
+    assert {name: entry["say"] for name, entry in observed.items()} == dict.fromkeys(sandboxes, "ok")
     # At either end of the two seconds there is a period of a tenth of one, of which all may fall within.
     assert {name: entry["cpu"] for name, entry in observed.items() if int(entry["cpu"]) > CPU_MILLICORES * 1.1} == {}
     config = ContainerConfig(image="", name="", limits=Limits(0, 0, 0), hostname="")
     most = config.log_max_bytes * config.log_files
-    for name, sandbox in boxes.items():
+    for name, sandbox in sandboxes.items():
         log = Path(sandbox.inspect()["LogPath"])
         assert 0 < sum(path.stat().st_size for path in log.parent.glob(f"{log.name}*")) < most + 100_000, name
 
 
-def test_its_disk_is_held_to_its_limit_or_it_says_that_it_is_not(box: Box) -> None:
-    """Probe 15; that a soft limit stops the box is a test of its own (tests/e2e/test_disk.py)."""
-    condition = box.daemon.condition(box.name, "DiskQuotaEnforced")
-    if box.level.read_only_root:
+def test_its_disk_is_held_to_its_limit_or_it_says_that_it_is_not(sandbox: LabSandbox) -> None:
+    """Probe 15; that a soft limit stops the sandbox is a test of its own (tests/e2e/test_disk.py)."""
+    condition = sandbox.daemon.condition(sandbox.name, "DiskQuotaEnforced")
+    if sandbox.level.read_only_root:
         assert (condition["status"], condition["reason"]) == ("True", "InMemory")
-    elif host_condition(box.daemon, "DiskQuotaEnforceable")[0] == "True":
+    elif host_condition(sandbox.daemon, "DiskQuotaEnforceable")[0] == "True":
         assert (condition["status"], condition["reason"]) == ("True", "StorageOption")
-        assert box.probes("fill /") in ({"fill /": "EDQUOT"}, {"fill /": "ENOSPC"})
+        assert sandbox.probes("fill /") in ({"fill /": "EDQUOT"}, {"fill /": "ENOSPC"})
     else:
         assert (condition["status"], condition["reason"]) == ("False", "Soft")
         assert "soft" in condition["message"]
 
 
-def test_nothing_of_the_host_is_in_there(box: Box) -> None:
+def test_nothing_of_the_host_is_in_there(sandbox: LabSandbox) -> None:
     """Probe 16."""
-    probes = box.probes("host's things", "own processes", "variables")
+    probes = sandbox.probes("host's things", "own processes", "variables")
     assert probes == {"host's things": "none", "own processes": "True", "variables": "none"}
 
 
@@ -261,9 +263,11 @@ def read(file: Path) -> str:
         return ""
 
 
-def test_a_secret_is_in_the_boxes_and_nowhere_else(place: Lab, daemon: RunningDaemon, boxes: Mapping[str, Box]) -> None:
+def test_a_secret_is_in_the_sandboxes_and_nowhere_else(
+    place: Lab, daemon: RunningDaemon, sandboxes: Mapping[str, LabSandbox]
+) -> None:
     """Probe 19."""
-    containers = [sandbox.container for sandbox in boxes.values()]
+    containers = [sandbox.container for sandbox in sandboxes.values()]
     for container in containers:
         assert place.docker("exec", container, "cat", "/run/secrets/token") == SECRET
     answer = {
@@ -282,107 +286,113 @@ def test_a_secret_is_in_the_boxes_and_nowhere_else(place: Lab, daemon: RunningDa
     assert [name for name, text in answer.items() if SECRET in text] == []
 
 
-def test_only_what_the_level_leaves_open_fails_the_benchmark(box: Box) -> None:
+def test_only_what_the_level_leaves_open_fails_the_benchmark(sandbox: LabSandbox) -> None:
     """Probe 20."""
-    assert left_open(box.inspect()) == LEFT_OPEN[box.level.name]
+    assert left_open(sandbox.inspect()) == LEFT_OPEN[sandbox.level.name]
 
 
-def expected(box: Box) -> Mapping[str, set[str]]:
+def expected(sandbox: LabSandbox) -> Mapping[str, set[str]]:
     """Outcomes of a connection by its target: probes 2 to 4."""
-    internet = box.level.network == "public"
-    none = {"unreachable"} if box.level.network == "none" else CLOSED
+    internet = sandbox.level.network == "public"
+    none = {"unreachable"} if sandbox.level.network == "none" else CLOSED
     dropped = {"silent", "unreachable"} if internet else none
     return {
         "internet": {"open"} if internet else none,
         "metadata": dropped,
         "host": dropped,
         "sibling": dropped,
-        "lan": {"open"} if box.name == "local" else dropped,
+        "lan": {"open"} if sandbox.name == "local" else dropped,
     }
 
 
-def targets(boxes: Mapping[str, Box], box: Box) -> Mapping[str, list[tuple[str, int]]]:
-    sandboxes = [sandbox for sandbox in boxes.values() if sandbox.name not in (box.name, "full-isolation")]
+def targets(sandboxes: Mapping[str, LabSandbox], sandbox: LabSandbox) -> Mapping[str, list[tuple[str, int]]]:
+    siblings = [sibling for sibling in sandboxes.values() if sibling.name not in (sandbox.name, "full-isolation")]
     gateways = [
-        network["Gateway"] for network in box.inspect()["NetworkSettings"]["Networks"].values() if network["Gateway"]
+        network["Gateway"]
+        for network in sandbox.inspect()["NetworkSettings"]["Networks"].values()
+        if network["Gateway"]
     ]
     host = [HOST_SIDE, "172.17.0.1", "10.213.0.1", *gateways]
     return {
         "internet": [(inet.GIT, port) for port in (80, 443, 22)],
         "metadata": [(inet.METADATA, 80)],
         "host": [(entry, inet.HOST_PORT) for entry in host],
-        "sibling": [(sandbox.address(), SIBLING_PORT) for sandbox in sandboxes],
+        "sibling": [(sibling.address(), SIBLING_PORT) for sibling in siblings],
         "lan": [(inet.LAN10, 80), (inet.LAN192, 80)],
     }
 
 
-def differing(boxes: Mapping[str, Box], box: Box, *, but: tuple[str, ...] = ()) -> dict[str, list[str]]:
+def differing(
+    sandboxes: Mapping[str, LabSandbox], sandbox: LabSandbox, *, but: tuple[str, ...] = ()
+) -> dict[str, list[str]]:
     """Return targets that a sandbox reaches otherwise than its level says, by their place."""
-    aims, desired = targets(boxes, box), expected(box)
+    aims, desired = targets(sandboxes, sandbox), expected(sandbox)
     attempts = [["tcp", address, port] for aim in aims.values() for address, port in aim]
-    tries = iter(box.tries(*attempts))
+    tries = iter(sandbox.tries(*attempts))
     became = {name: [next(tries) for _ in aim] for name, aim in aims.items()}
     return {name: group for name, group in became.items() if name not in but and not set(group) <= desired[name]}
 
 
 def all_differing(
-    boxes: Mapping[str, Box], names: Iterable[str] = LEVELS, *, but: tuple[str, ...] = ()
+    sandboxes: Mapping[str, LabSandbox], names: Iterable[str] = LEVELS, *, but: tuple[str, ...] = ()
 ) -> dict[str, dict[str, list[str]]]:
     """Return the same of these sandboxes, by name; all are tried at once, for nobody answers what is closed."""
     with ThreadPoolExecutor() as pool:
-        targets = pool.map(lambda name: differing(boxes, boxes[name], but=but), names)
+        targets = pool.map(lambda name: differing(sandboxes, sandboxes[name], but=but), names)
         return {name: target for name, target in zip(names, targets, strict=True) if target}
 
 
-def test_what_it_reaches(place: Lab, boxes: Mapping[str, Box], box: Box) -> None:
+def test_what_it_reaches(place: Lab, sandboxes: Mapping[str, LabSandbox], sandbox: LabSandbox) -> None:
     """Probes 2 to 4; what must not leave is not seen at the Internet's end, either."""
     before = place.mark()
-    assert differing(boxes, box) == {}
+    assert differing(sandboxes, sandbox) == {}
     arrived = {to for to, _ in place.packets(before)}
-    private = {inet.LAN10, inet.LAN192} if box.name != "local" else set()
+    private = {inet.LAN10, inet.LAN192} if sandbox.name != "local" else set()
     assert not arrived & {inet.METADATA, *private}
-    if box.level.network != "public":
+    if sandbox.level.network != "public":
         assert arrived == set()
 
 
-def test_which_names_it_learns(place: Lab, box: Box) -> None:
+def test_which_names_it_learns(place: Lab, sandbox: LabSandbox) -> None:
     """Probe 5: the host's resolver is on its loopback, as systemd's is."""
-    tag = f"{box.name}-tag"
-    own_texts = box.tries(["ask", "127.0.0.11", "git.example.org", "udp"])
-    if box.level.network == "public":
+    tag = f"{sandbox.name}-tag"
+    own_texts = sandbox.tries(["ask", "127.0.0.11", "git.example.org", "udp"])
+    if sandbox.level.network == "public":
         assert own_texts == [inet.GIT]
         return
     assert set(own_texts) <= {*CLOSED, "nxdomain", "failed"}
     servers = ("127.0.0.11", inet.DNS, HOST_SIDE, "127.0.0.1")
-    answers = box.tries(*[["ask", server, f"{tag}.example.org", how] for server in servers for how in ("udp", "tcp")])
+    answers = sandbox.tries(
+        *[["ask", server, f"{tag}.example.org", how] for server in servers for how in ("udp", "tcp")]
+    )
     assert set(answers) <= {*CLOSED, "nxdomain", "failed"}
     assert not [name for name in place.names() if tag in name]
 
 
-def test_build_reaches_the_operators_hosts_and_no_others(boxes: Mapping[str, Box]) -> None:
+def test_build_reaches_the_operators_hosts_and_no_others(sandboxes: Mapping[str, LabSandbox]) -> None:
     """Probe 7, of another level's list."""
     for name, listed, message in (
         ("build", "other.example.org", "git.example.org"),
         ("development", "git.example.org", "other.example.org"),
     ):
-        env = dict(entry.split("=", 1) for entry in boxes[name].inspect()["Config"]["Env"])
+        env = dict(entry.split("=", 1) for entry in sandboxes[name].inspect()["Config"]["Env"])
         proxy = env["HTTP_PROXY"].removeprefix("http://").rpartition(":")[0]
         gets = [["get", proxy, f"http://{entry}/"] for entry in (listed, message)]
-        wait_for("the proxy answers", lambda box=boxes[name], gets=gets: box.tries(gets[0]) == ["200"], 60)
-        assert boxes[name].tries(*gets) == ["200", "403"]
+        wait_for("the proxy answers", lambda sandbox=sandboxes[name], gets=gets: sandbox.tries(gets[0]) == ["200"], 60)
+        assert sandboxes[name].tries(*gets) == ["200", "403"]
 
 
-def test_the_network_is_the_boxs_own_and_attested(boxes: Mapping[str, Box], daemon: RunningDaemon) -> None:
+def test_the_network_is_its_own_and_attested(sandboxes: Mapping[str, LabSandbox], daemon: RunningDaemon) -> None:
     for name, desired in (("production", public_name), ("local", local_name)):
-        assert list(boxes[name].inspect()["NetworkSettings"]["Networks"]) == [desired(boxes[name].uid)]
+        assert list(sandboxes[name].inspect()["NetworkSettings"]["Networks"]) == [desired(sandboxes[name].uid)]
         assert daemon.paddock("attest", name).returncode == 0
 
 
-def test_a_start_of_production_is_in_the_audit_log(daemon: RunningDaemon, boxes: Mapping[str, Box]) -> None:
+def test_a_start_of_production_is_in_the_audit_log(daemon: RunningDaemon, sandboxes: Mapping[str, LabSandbox]) -> None:
     items = json.loads(daemon.paddock("audit", "-o", "json").stdout)["items"]
     started = [entry["object"] for entry in items if entry["verb"] == "start"]
-    uids = {entry["uid"] for entry in started if entry["name"] in boxes}
-    assert uids == {boxes["production"].uid, boxes["local"].uid}
+    uids = {entry["uid"] for entry in started if entry["name"] in sandboxes}
+    assert uids == {sandboxes["production"].uid, sandboxes["local"].uid}
 
 
 def host_condition(daemon: RunningDaemon, type_: str) -> tuple[str, str]:
@@ -398,7 +408,7 @@ def guarded(daemon: RunningDaemon) -> tuple[str, str]:
 
 
 def test_the_canary_tells_of_a_guard_that_stands_and_does_not_hold(
-    place: Lab, daemon: RunningDaemon, boxes: Mapping[str, Box]
+    place: Lab, daemon: RunningDaemon, sandboxes: Mapping[str, LabSandbox]
 ) -> None:
     """Probe 10: all its rules are there, and two more, which let everything in, and the local network through.
 
@@ -425,32 +435,32 @@ def test_the_canary_tells_of_a_guard_that_stands_and_does_not_hold(
 
 
 def test_a_guard_that_is_lost_freezes_what_only_it_confines(
-    place: Lab, daemon: RunningDaemon, boxes: Mapping[str, Box]
+    place: Lab, daemon: RunningDaemon, sandboxes: Mapping[str, LabSandbox]
 ) -> None:
     """Probe 10: the table's sets emptied, then the table gone; sealed levels run on as they are."""
     for message in (("flush", "set", "inet", "paddock", "private"), ("delete", "table", "inet", "paddock")):
         place.host.run("nft", *message)
         for name in ("production", "local"):
-            wait_for("it is frozen", lambda name=name: boxes[name].inspect()["State"]["Paused"], 60)
+            wait_for("it is frozen", lambda name=name: sandboxes[name].inspect()["State"]["Paused"], 60)
             wait_for(
                 "it is told", lambda name=name: daemon.condition(name, "Ready")["reason"] == "NetworkUnguarded", 60
             )
         sealed = sorted(set(LEVELS) - {"production", "local"})
-        assert not [name for name in sealed if boxes[name].inspect()["State"]["Paused"]]
-        assert all_differing(boxes, sealed) == {}
+        assert not [name for name in sealed if sandboxes[name].inspect()["State"]["Paused"]]
+        assert all_differing(sandboxes, sealed) == {}
         place.guard()
         for name in ("production", "local"):
             wait_for("it goes on", lambda name=name: daemon.condition(name, "Ready")["status"] == "True", 60)
-        assert all_differing(boxes, ("production", "local"), but=("sibling",)) == {}
+        assert all_differing(sandboxes, ("production", "local"), but=("sibling",)) == {}
 
 
-def test_flushed_rules_of_the_engine_leave_the_guards_part(place: Lab, boxes: Mapping[str, Box]) -> None:
+def test_flushed_rules_of_the_engine_leave_the_guards_part(place: Lab, sandboxes: Mapping[str, LabSandbox]) -> None:
     """Probe 10: whatever the engine's own rules were, the guard's stand."""
     saved = place.host.run("iptables-save")
     for message in (("-F",), ("-P", "FORWARD", "ACCEPT"), ("-t", "nat", "-A", "POSTROUTING", "-j", "MASQUERADE")):
         place.host.run("iptables", *message)
     try:
-        assert all_differing(boxes) == {}
+        assert all_differing(sandboxes) == {}
     finally:
         restore = place.host.enter("iptables-restore")
         subprocess.run(restore, input=saved, text=True, check=True, capture_output=True)

@@ -13,7 +13,7 @@ from controller.kinds.common.labels import peers_name
 from tests.daemon import RunningDaemon, wait_for
 from tests.lab import inet
 from tests.lab.internet import Lab, impossible
-from tests.security.test_sealed import CLOSED, Box, direct, names
+from tests.security.test_sealed import CLOSED, SealedSandbox, direct, names
 
 pytestmark = [
     pytest.mark.docker,
@@ -32,8 +32,8 @@ with socket.create_server(("0.0.0.0", {PORT})) as door:
 """
 
 
-class Peer(Box):
-    """A box in which something listens on all its addresses."""
+class Peer(SealedSandbox):
+    """A sandbox in which something listens on all its addresses."""
 
     namespace = "default"
 

@@ -8,7 +8,7 @@ import pytest
 from tests.daemon import RunningDaemon, wait_for
 from tests.lab import inet
 from tests.lab.internet import Lab, impossible
-from tests.security.test_sealed import Box, ready
+from tests.security.test_sealed import SealedSandbox, ready
 
 pytestmark = [
     pytest.mark.docker,
@@ -26,7 +26,7 @@ def daemon(place: Lab) -> Iterator[RunningDaemon]:
 
 
 @pytest.fixture(scope="module")
-def sandbox(place: Lab, daemon: RunningDaemon) -> Box:
+def sandbox(place: Lab, daemon: RunningDaemon) -> SealedSandbox:
     return ready(place, daemon, "dev", ["git.example.org", "nowhere.example.org", "lan.example.org"])
 
 
@@ -35,7 +35,7 @@ def resolvers(place: Lab) -> list[str]:
     return [entry for piece in parts for entry in piece.get("set", {}).get("elem", ())]
 
 
-def test_a_private_resolver_answers_the_proxy(place: Lab, sandbox: Box) -> None:
+def test_a_private_resolver_answers_the_proxy(place: Lab, sandbox: SealedSandbox) -> None:
     assert resolvers(place) == [inet.LAN10]
     before = place.mark()
     assert sandbox.tries(
@@ -47,13 +47,13 @@ def test_a_private_resolver_answers_the_proxy(place: Lab, sandbox: Box) -> None:
     assert {port for to, port in place.packets(before) if to == inet.LAN10} <= {53}
 
 
-def test_a_guard_that_is_loaded_again_gets_it_again(place: Lab, sandbox: Box) -> None:
+def test_a_guard_that_is_loaded_again_gets_it_again(place: Lab, sandbox: SealedSandbox) -> None:
     place.guard()
     wait_for("it is let through", lambda: resolvers(place) == [inet.LAN10])
     sandbox.until_proxied()
 
 
-def test_a_failure_of_dns_is_no_refusal(daemon: RunningDaemon, sandbox: Box) -> None:
+def test_a_failure_of_dns_is_no_refusal(daemon: RunningDaemon, sandbox: SealedSandbox) -> None:
     tunnel = ["tls", sandbox.proxy, "nowhere.example.org", 443, "nowhere.example.org"]
     tries = sandbox.tries(
         ["get", sandbox.proxy, "http://nowhere.example.org/"], tunnel, ["get", sandbox.proxy, "http://no.org/"]

@@ -1,6 +1,6 @@
-"""Probes 2 to 5 and 7 to 10 of the sealed levels, from the network namespace of a real box, in the lab.
+"""Probes 2 to 5 and 7 to 10 of the sealed levels, from the network namespace of a real sandbox, in the lab.
 
-The lab's Internet logs every packet and every name: what must not leave is looked for there, not only at the box.
+The lab's Internet logs every packet and every name: what must not leave is looked for there, not only at the sandbox.
 """
 
 import json
@@ -29,7 +29,7 @@ HOSTS += ["metadata.example.org", "loop.example.org", "zero.example.org"]
 CLOSED = ("silent", "unreachable", "refused")
 
 
-class Box:
+class SealedSandbox:
     """A sandbox of a sealed level that is Ready, and what its network lets it do."""
 
     def __init__(self, lab: Lab, daemon: RunningDaemon, name: str) -> None:
@@ -96,31 +96,31 @@ def daemon(place: Lab) -> Iterator[RunningDaemon]:
     created.stop()
 
 
-def ready(place: Lab, daemon: RunningDaemon, name: str, hosts: list[str]) -> Box:
+def ready(place: Lab, daemon: RunningDaemon, name: str, hosts: list[str]) -> SealedSandbox:
     daemon.apply(spec(name, hosts))
     daemon.paddock("wait", "--for=condition=Ready", "--timeout=60s", f"sandbox/{name}")
     daemon.paddock("wait", "--for=condition=NetworkReady", "--timeout=60s", f"sandbox/{name}")
-    sandbox = Box(place, daemon, name)
+    sandbox = SealedSandbox(place, daemon, name)
     sandbox.until_proxied()
     return sandbox
 
 
 @pytest.fixture(scope="module")
-def sandbox(place: Lab, daemon: RunningDaemon) -> Box:
+def sandbox(place: Lab, daemon: RunningDaemon) -> SealedSandbox:
     return ready(place, daemon, "dev", HOSTS)
 
 
 @pytest.fixture(scope="module")
-def sibling(place: Lab, daemon: RunningDaemon) -> Box:
+def sibling(place: Lab, daemon: RunningDaemon) -> SealedSandbox:
     return ready(place, daemon, "sibling", ["git.example.org", "other.example.org"])
 
 
-def gateway(sandbox: Box) -> str:
-    """The address that the engine sets aside for the host on the box's bridge."""
+def gateway(sandbox: SealedSandbox) -> str:
+    """The address that the engine sets aside for the host on the sandbox's bridge."""
     return sandbox.proxy.rpartition(".")[0] + "." + str(int(sandbox.proxy.rpartition(".")[2]) - 1)
 
 
-def direct(sandbox: Box, sibling: Box) -> list[list[Any]]:
+def direct(sandbox: SealedSandbox, sibling: SealedSandbox) -> list[list[Any]]:
     """Probes 2 to 4: the Internet, metadata, this host by each of its addresses, another sandbox, two LANs."""
     networks = sibling.inspect(sibling.container)["NetworkSettings"]["Networks"].values()
     addresses = [network["IPAddress"] for network in networks]
@@ -131,13 +131,13 @@ def direct(sandbox: Box, sibling: Box) -> list[list[Any]]:
     return [*internet, *present, *siblings, *lans]
 
 
-def names(sandbox: Box, tag: str) -> list[list[Any]]:
+def names(sandbox: SealedSandbox, tag: str) -> list[list[Any]]:
     """Probe 5: a name by the engine's resolver, by the sink, and by resolvers outside, over UDP and TCP."""
     servers = ("127.0.0.11", sandbox.proxy, inet.DNS, HOST_SIDE, gateway(sandbox), "127.0.0.1")
     return [["ask", server, f"{tag}.leak.example.org", how] for server in servers for how in ("udp", "tcp")]
 
 
-def nothing_leaves(place: Lab, sandbox: Box, sibling: Box, tag: str) -> None:
+def nothing_leaves(place: Lab, sandbox: SealedSandbox, sibling: SealedSandbox, tag: str) -> None:
     """2 to 5 all at once, and at the Internet's end not one packet or name of them."""
     before = place.mark()
     tries = sandbox.tries(*direct(sandbox, sibling))
@@ -148,16 +148,16 @@ def nothing_leaves(place: Lab, sandbox: Box, sibling: Box, tag: str) -> None:
     assert place.packets(before) == set()
 
 
-def test_a_sealed_box_reaches_nothing_by_itself(place: Lab, sandbox: Box, sibling: Box) -> None:
+def test_a_sealed_sandbox_reaches_nothing_by_itself(place: Lab, sandbox: SealedSandbox, sibling: SealedSandbox) -> None:
     nothing_leaves(place, sandbox, sibling, "plain")
 
 
-def test_its_resolver_knows_no_name_and_says_so_at_once(sandbox: Box) -> None:
+def test_its_resolver_knows_no_name_and_says_so_at_once(sandbox: SealedSandbox) -> None:
     assert sandbox.tries(["ask", sandbox.proxy, "git.example.org", "udp"]) == ["nxdomain"]
     assert sandbox.tries(["ask", "127.0.0.11", "git.example.org", "udp"]) == ["nxdomain"]
 
 
-def test_listed_names_are_reached_through_the_proxy(sandbox: Box) -> None:
+def test_listed_names_are_reached_through_the_proxy(sandbox: SealedSandbox) -> None:
     assert sandbox.tries(
         ["get", sandbox.proxy, "http://git.example.org/"],
         ["tls", sandbox.proxy, "git.example.org", 443, "git.example.org"],
@@ -177,7 +177,7 @@ LITERALS = [inet.GIT, "3325256784", "0xc6336450", "[::ffff:198.51.100.80]", "198
 INSIDE = ["private.example.org", "lan.example.org", "metadata.example.org", "loop.example.org", "zero.example.org"]
 
 
-def test_every_other_name_and_address_is_refused(place: Lab, sandbox: Box) -> None:
+def test_every_other_name_and_address_is_refused(place: Lab, sandbox: SealedSandbox) -> None:
     """Probe 7; that an unlisted name is not resolved for the refusal is seen at the DNS."""
     hosts = [*UNLISTED, *LITERALS, *INSIDE]
     before = place.mark()
@@ -191,7 +191,7 @@ def test_every_other_name_and_address_is_refused(place: Lab, sandbox: Box) -> No
     assert not {to for to, _ in place.packets(before)} & {inet.METADATA, inet.LAN10, inet.LAN192, inet.OTHER}
 
 
-def test_ports_and_tricks_are_refused(sandbox: Box) -> None:
+def test_ports_and_tricks_are_refused(sandbox: SealedSandbox) -> None:
     proxy = sandbox.proxy
     attempts = [
         ["tls", proxy, "git.example.org", 22, "git.example.org"],
@@ -206,7 +206,7 @@ def test_ports_and_tricks_are_refused(sandbox: Box) -> None:
     assert set(tries) <= {"403", "400"}, list(zip(attempts, tries, strict=True))
 
 
-def test_what_is_inside_a_tunnel_has_to_be_tls_for_a_listed_name(place: Lab, sandbox: Box) -> None:
+def test_what_is_inside_a_tunnel_has_to_be_tls_for_a_listed_name(place: Lab, sandbox: SealedSandbox) -> None:
     """Probe 8."""
     proxy = sandbox.proxy
     before = place.mark()
@@ -227,7 +227,7 @@ def test_what_is_inside_a_tunnel_has_to_be_tls_for_a_listed_name(place: Lab, san
     assert set(refusal) <= {"400", "403", "404"}, refusal
 
 
-def audited(daemon: RunningDaemon, sandbox: Box, verdict: str, host: str) -> bool:
+def audited(daemon: RunningDaemon, sandbox: SealedSandbox, verdict: str, host: str) -> bool:
     """Return True if the audit log has the outcome for a host that this sandbox asked its proxy for."""
     items = json.loads(daemon.paddock("audit", "-o", "json").stdout)["items"]
     details = [
@@ -236,7 +236,7 @@ def audited(daemon: RunningDaemon, sandbox: Box, verdict: str, host: str) -> boo
     return any(host in detail.get(verdict, {}) for detail in details)
 
 
-def test_what_the_proxy_did_is_told_and_in_the_audit_log(daemon: RunningDaemon, sandbox: Box) -> None:
+def test_what_the_proxy_did_is_told_and_in_the_audit_log(daemon: RunningDaemon, sandbox: SealedSandbox) -> None:
     assert sandbox.tries(["get", sandbox.proxy, "http://git.example.org/"]) == ["200"]
     assert sandbox.tries(["get", sandbox.proxy, "http://refused-tag.example.org/"]) == ["403"]
     output = daemon.paddock("logs", sandbox.name, "--egress").stdout
@@ -245,12 +245,14 @@ def test_what_the_proxy_did_is_told_and_in_the_audit_log(daemon: RunningDaemon, 
     wait_for("it is in the audit log", lambda: audited(daemon, sandbox, "refused", "refused-tag.example.org"), 90)
 
 
-def test_one_boxs_list_is_not_anothers(sandbox: Box, sibling: Box) -> None:
+def test_one_boxs_list_is_not_anothers(sandbox: SealedSandbox, sibling: SealedSandbox) -> None:
     assert sibling.tries(["get", sibling.proxy, "http://other.example.org/"]) == ["200"]
     assert sandbox.tries(["get", sandbox.proxy, "http://other.example.org/"]) == ["403"]
 
 
-def test_a_killed_proxy_leaves_the_box_closed_and_comes_back(place: Lab, sandbox: Box, sibling: Box) -> None:
+def test_a_killed_proxy_leaves_the_sandbox_closed_and_comes_back(
+    place: Lab, sandbox: SealedSandbox, sibling: SealedSandbox
+) -> None:
     """Probe 9. While it is frozen nobody answers; killed, it is replaced."""
     place.docker("pause", sandbox.egress)
     nothing_leaves(place, sandbox, sibling, "paused")
@@ -285,7 +287,7 @@ def test_another_list_cuts_open_tunnels(place: Lab, daemon: RunningDaemon) -> No
     daemon.paddock("delete", "sandbox", "changing")
 
 
-def test_a_network_joined_by_hand_is_left_again(place: Lab, sandbox: Box) -> None:
+def test_a_network_joined_by_hand_is_left_again(place: Lab, sandbox: SealedSandbox) -> None:
     place.docker("network", "connect", "bridge", sandbox.container)
     wait_for(
         "it is taken off",
@@ -293,8 +295,8 @@ def test_a_network_joined_by_hand_is_left_again(place: Lab, sandbox: Box) -> Non
     )
 
 
-def test_flushed_rules_leave_the_box_closed_and_the_host_says_so(
-    place: Lab, daemon: RunningDaemon, sandbox: Box, sibling: Box
+def test_flushed_rules_leave_the_sandbox_closed_and_the_host_says_so(
+    place: Lab, daemon: RunningDaemon, sandbox: SealedSandbox, sibling: SealedSandbox
 ) -> None:
     """Probe 10, but for the restart of the engine."""
 
@@ -322,7 +324,9 @@ def test_flushed_rules_leave_the_box_closed_and_the_host_says_so(
     sandbox.until_proxied()
 
 
-def test_an_engine_that_restarts_opens_nothing_on_the_way(place: Lab, sandbox: Box, sibling: Box) -> None:
+def test_an_engine_that_restarts_opens_nothing_on_the_way(
+    place: Lab, sandbox: SealedSandbox, sibling: SealedSandbox
+) -> None:
     before = place.mark()
     place.engine.end()
     place.engine.start()
@@ -338,7 +342,7 @@ def test_an_engine_that_restarts_opens_nothing_on_the_way(place: Lab, sandbox: B
     nothing_leaves(place, sandbox, sibling, "restarted")
 
 
-def test_the_guard_holds_even_where_the_proxy_is_asked_to_break_it(place: Lab, sandbox: Box) -> None:
+def test_the_guard_holds_even_where_the_proxy_is_asked_to_break_it(place: Lab, sandbox: SealedSandbox) -> None:
     """The second wall by itself: from the egress container's place nothing private or special is reached."""
     pid = sandbox.inspect(sandbox.egress)["State"]["Pid"]
     attempts = [["tcp", name, 80] for name in (inet.METADATA, inet.LAN10, inet.LAN192)]
@@ -362,8 +366,8 @@ def test_the_guard_and_the_proxy_refuse_the_same_ranges() -> None:
     assert all(special_range in text for special_range in SPECIAL_RANGES)
 
 
-def test_what_it_sends_and_receives_is_measured(sandbox: Box) -> None:
-    """By its own interface, in a scrape; boxes of full isolation have no such figures."""
+def test_what_it_sends_and_receives_is_measured(sandbox: SealedSandbox) -> None:
+    """By its own interface, in a scrape; sandboxes of full isolation have no such figures."""
     url = sandbox.daemon.metrics_url()
     observe_now = ["nsenter", f"--target={sandbox.daemon.process.pid}", "--net", sys.executable, "-c"]
     program = f"import urllib.request; print(urllib.request.urlopen({url!r}, timeout=30).read().decode())"

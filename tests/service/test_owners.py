@@ -11,12 +11,12 @@ from controller.kinds.registry import Kind
 from controller.service import errors
 from controller.service.access.access import acting
 from tests.helpers_api import World
-from tests.service.test_applyset import box, template
+from tests.service.test_applyset import sandbox_document, template
 
 
 def owned(name: str, *owners: str, refers: str = "") -> str:
     texts = [f"{{kind: {word.split('/')[0]}, name: {word.split('/')[1]}}}" for word in owners]
-    return box(name, refers, f", ownerReferences: [{', '.join(texts)}]")
+    return sandbox_document(name, refers, f", ownerReferences: [{', '.join(texts)}]")
 
 
 def kind(world: World, name: str = "Sandbox") -> Kind:
@@ -38,7 +38,7 @@ def owners(world: World, name: str) -> list[Any]:
 
 
 def test_an_owner_is_resolved_by_name_to_its_uid(world: World) -> None:
-    assert world.apply(owned("b", "Sandbox/a") + box("a")) == ["created", "created"]
+    assert world.apply(owned("b", "Sandbox/a") + sandbox_document("a")) == ["created", "created"]
     [reference] = world.sandbox("b").owner_references
     assert reference == {
         "apiVersion": "paddock/v1alpha1",
@@ -49,17 +49,17 @@ def test_an_owner_is_resolved_by_name_to_its_uid(world: World) -> None:
     revision = world.store.revision()
     assert world.apply(owned("b", "Sandbox/a")) == ["unchanged"]
     assert world.store.revision() == revision
-    assert world.apply(box("b")) == ["configured"], "what a file gave, a file takes away"
+    assert world.apply(sandbox_document("b")) == ["configured"], "what a file gave, a file takes away"
     assert world.sandbox("b").owner_references == ()
 
 
 def test_references_that_others_gave_stay(world: World) -> None:
-    world.apply(box("a") + box("c") + box("b"))
+    world.apply(sandbox_document("a") + sandbox_document("c") + sandbox_document("b"))
     document = {"kind": "Sandbox", "name": "c", "uid": world.sandbox("c").uid, "later": 1}
     world.change("b", owner_references=(document,))
     world.apply(owned("b", "Sandbox/a"))
     assert owners(world, "b") == ["c", "a"]
-    world.apply(box("b"))
+    world.apply(sandbox_document("b"))
     assert world.sandbox("b").owner_references == (document,)
 
 
@@ -69,12 +69,12 @@ def test_references_that_others_gave_stay(world: World) -> None:
         (owned("b", "Sandbox/nobody"), "sandbox/nobody does not exist in namespace `default`"),
         (owned("b", "Sandbox/b"), "can't own itself"),
         (owned("b", "Box/a"), "`Box` is not a kind"),
-        (box("b", metadata=", ownerReferences: [{kind: Sandbox, name: a, uid: x}]"), "leave `uid` out"),
+        (sandbox_document("b", metadata=", ownerReferences: [{kind: Sandbox, name: a, uid: x}]"), "leave `uid` out"),
         (owned("b", "Sandbox/dying"), "sandbox/dying is being deleted"),
         (owned("b", "Sandbox/c") + owned("c", "Sandbox/b"), "would own itself"),
         (owned("a", "Sandbox/child"), "sandbox/a is owned by sandbox/child is owned by sandbox/a"),
         (
-            box(
+            sandbox_document(
                 "b",
                 metadata=", ownerReferences: [{kind: Sandbox, name: a, controller: true},"
                 " {kind: Sandbox, name: child, controller: true}]",
@@ -84,7 +84,7 @@ def test_references_that_others_gave_stay(world: World) -> None:
     ],
 )
 def test_an_invalid_owner_is_refused(world: World, text: str, words: str) -> None:
-    world.apply(box("a") + owned("child", "Sandbox/a") + box("dying"))
+    world.apply(sandbox_document("a") + owned("child", "Sandbox/a") + sandbox_document("dying"))
     delete(world, "dying")
     revision = world.store.revision()
     with pytest.raises(errors.Invalid) as raised:
@@ -95,17 +95,17 @@ def test_an_invalid_owner_is_refused(world: World, text: str, words: str) -> Non
 
 
 def test_post_and_put_take_owners_too(world: World) -> None:
-    world.apply(box("a"))
+    world.apply(sandbox_document("a"))
     created = world.services.write.create(kind(world), "default", owned("b", "Sandbox/a"))
     assert created.owner_references[0]["uid"] == world.sandbox("a").uid
     with pytest.raises(errors.Invalid, match="does not exist"):
         world.services.write.create(kind(world), "default", owned("c", "Sandbox/nobody"))
-    body = box("b", metadata=f', resourceVersion: "{created.resource_version}"')
+    body = sandbox_document("b", metadata=f', resourceVersion: "{created.resource_version}"')
     assert world.services.write.replace(kind(world), "default", "b", body).owner_references == ()
 
 
 def test_background_takes_along_what_has_no_other_owner(world: World) -> None:
-    world.apply(box("a") + box("z") + owned("b", "Sandbox/a") + owned("c", "Sandbox/b"))
+    world.apply(sandbox_document("a") + sandbox_document("z") + owned("b", "Sandbox/a") + owned("c", "Sandbox/b"))
     world.apply(owned("d", "Sandbox/a", "Sandbox/z"))
     delete(world, "a")
     assert going(world) == {"a": True, "b": True, "c": True, "d": False, "z": False}
@@ -132,7 +132,7 @@ def test_foreground_without_dependents_waits_for_nothing(world: World) -> None:
 
 
 def test_orphans_stay_and_name_no_owner(world: World) -> None:
-    world.apply(box("a") + owned("b", "Sandbox/a") + owned("c", "Sandbox/b"))
+    world.apply(sandbox_document("a") + owned("b", "Sandbox/a") + owned("c", "Sandbox/b"))
     delete(world, "a", "Orphan")
     assert going(world) == {"a": True, "b": False, "c": False}
     assert (owners(world, "b"), owners(world, "c")) == ([], ["b"])
@@ -140,7 +140,7 @@ def test_orphans_stay_and_name_no_owner(world: World) -> None:
 
 def test_a_cascade_with_an_object_in_use_is_refused(world: World) -> None:
     world.apply(template("t") + owned("user", "SandboxTemplate/t", refers="t"))
-    world.apply(box("other", "t"))
+    world.apply(sandbox_document("other", "t"))
     revision = world.store.revision()
     with pytest.raises(errors.Conflict, match="sandboxtemplate `t` is used by sandbox other;"):
         delete(world, "t", of="SandboxTemplate")
@@ -154,7 +154,7 @@ def test_a_cascade_with_an_object_in_use_is_refused(world: World) -> None:
 
 
 def test_template_goes_at_once_with_users_that_do(world: World) -> None:
-    world.apply(template("t") + box("user", "t"))
+    world.apply(template("t") + sandbox_document("user", "t"))
     world.change("user", finalizers=())
     delete(world, "user")
     delete(world, "t", of="SandboxTemplate")
@@ -162,7 +162,7 @@ def test_template_goes_at_once_with_users_that_do(world: World) -> None:
 
 
 def test_an_owner_of_an_unknown_kind_is_not_gone(world: World) -> None:
-    world.apply(box("a") + owned("b", "Sandbox/a"))
+    world.apply(sandbox_document("a") + owned("b", "Sandbox/a"))
     foreign = {"kind": "OfALaterVersion", "name": "x", "uid": "u"}
     world.change("b", owner_references=(*world.sandbox("b").owner_references, foreign))
     delete(world, "a")
@@ -176,7 +176,7 @@ OPERATOR = Caller("olga", grants=(Grant(role="operator", namespaces=("default",)
 
 def of_template(flag: str = "") -> str:
     text = f", blockOwnerDeletion: {flag}" if flag else ""
-    return box("b", metadata=f", ownerReferences: [{{kind: SandboxTemplate, name: t{text}}}]")
+    return sandbox_document("b", metadata=f", ownerReferences: [{{kind: SandboxTemplate, name: t{text}}}]")
 
 
 def blocking(world: World) -> Any:

@@ -13,7 +13,7 @@ from controller.kinds.registry import Kind, discover
 from controller.service.errors import BadRequest
 from controller.service.objects.objects import ObjectPage, Objects
 from tests.conftest import HandClock
-from tests.contract.store_worlds import BACKENDS, World, box, make_world
+from tests.contract.store_worlds import BACKENDS, World, make_world, new_sandbox
 
 # Bytes, not a language's alphabet, give the order: `Z` is before `a`, `-` before `0`.
 NAMES = ("a", "a-0", "a0", "a00", "b", "b-1", "z9", "zz")
@@ -32,7 +32,7 @@ def stored(world: World) -> Objects:
     with store.transaction() as transaction:
         for at, name in enumerate(NAMES):
             for namespace in ("default", "default-2", "team"):
-                transaction.put(box(name, namespace, labels={"odd": str(at % 2)}))
+                transaction.put(new_sandbox(name, namespace, labels={"odd": str(at % 2)}))
     return Objects(store=store, registry=discover(), wake=lambda: None, clock=HandClock(0.0))
 
 
@@ -70,7 +70,7 @@ def test_the_revision_is_the_first_pages_so_that_a_watch_from_it_misses_nothing(
     objects = Objects(store=store, registry=discover(), wake=lambda: None, clock=HandClock(0.0))
     names = [f"w-{index}" for index in range(4)]
     with store.transaction() as transaction:
-        answers = [transaction.put(box(name, "watched")) for name in names]
+        answers = [transaction.put(new_sandbox(name, "watched")) for name in names]
     first = objects.page(kind(), "watched", limit=2)
     with store.transaction() as transaction:
         transaction.put(replace(answers[0], labels={"late": "yes"}))  # on the page that was read

@@ -9,7 +9,7 @@ from controller.kinds.meta import StoredObject
 from controller.kinds.sandbox import FINALIZER
 from controller.service import errors
 from tests.helpers_api import World
-from tests.service.test_applyset import box
+from tests.service.test_applyset import sandbox_document
 from tests.service.test_owners import kind, owned, owners
 
 MINE = "example.org/cleanup"
@@ -20,7 +20,7 @@ def patch(world: World, name: str, metadata: dict[str, Any], of: str = "Sandbox"
 
 
 def test_a_foreign_finalizer_holds_the_object(world: World) -> None:
-    world.apply(box("a"))
+    world.apply(sandbox_document("a"))
     assert patch(world, "a", {"finalizers": [FINALIZER, MINE]}).generation == 1
     world.services.objects.delete(kind(world), "default", "a")
     with world.store.transaction() as transaction:
@@ -50,7 +50,7 @@ def without(world: World, finalizer: str) -> StoredObject:
     ],
 )
 def test_finalizers_that_are_refused(world: World, finalizers: Any, said: str) -> None:
-    world.apply(box("a"))
+    world.apply(sandbox_document("a"))
     before = world.sandbox("a")
     with pytest.raises(errors.Invalid) as raised:
         patch(world, "a", {"finalizers": finalizers})
@@ -59,7 +59,7 @@ def test_finalizers_that_are_refused(world: World, finalizers: Any, said: str) -
 
 
 def test_in_deletion_only_finalizers_can_be_removed(world: World) -> None:
-    world.apply(box("a"))
+    world.apply(sandbox_document("a"))
     patch(world, "a", {"finalizers": [FINALIZER, MINE]})
     world.services.objects.delete(kind(world), "default", "a")
     with pytest.raises(errors.Conflict, match="is being deleted"):
@@ -72,7 +72,7 @@ def test_in_deletion_only_finalizers_can_be_removed(world: World) -> None:
 
 
 def test_owners_are_given_and_taken_and_looked_up(world: World) -> None:
-    world.apply(box("a") + box("b"))
+    world.apply(sandbox_document("a") + sandbox_document("b"))
     answer = patch(world, "b", {"ownerReferences": [{"kind": "Sandbox", "name": "a"}]})
     assert answer.owner_references[0]["uid"] == world.sandbox("a").uid
     revision = world.store.revision()
@@ -93,7 +93,7 @@ def test_owners_are_given_and_taken_and_looked_up(world: World) -> None:
     ],
 )
 def test_owners_that_are_refused(world: World, references: Any, said: str) -> None:
-    world.apply(box("a") + owned("b", "Sandbox/a"))
+    world.apply(sandbox_document("a") + owned("b", "Sandbox/a"))
     with pytest.raises(errors.Invalid) as raised:
         patch(world, "a", {"ownerReferences": references})
     assert said in str(raised.value)

@@ -20,7 +20,7 @@ from controller.service.watch.label_history import Membership
 from controller.service.watch.watcher import FirstObjects, Scope, SerializedObject, Watch, WatchEvent
 from controller.store.sql_store import SqlStore
 from tests.conftest import HandClock
-from tests.contract.store_worlds import BACKENDS, World, box, insert, make_world
+from tests.contract.store_worlds import BACKENDS, World, insert, make_world, new_sandbox
 from tests.daemon import wait_for
 
 WRITERS, COMMITS = 8, 15
@@ -102,7 +102,7 @@ def remove(store: SqlStore, obj: StoredObject) -> None:
 
 
 def test_without_a_revision_it_begins_with_what_is_there(store: SqlStore, watches: Watches) -> None:
-    stored, _ = insert(store, box("one"), box("two"))
+    stored, _ = insert(store, new_sandbox("one"), new_sandbox("two"))
     reader = Reader(watches)
     assert reader.told() == [("ADDED", "one"), ("ADDED", "two")]
     relabel(store, stored, app="x")
@@ -112,9 +112,9 @@ def test_without_a_revision_it_begins_with_what_is_there(store: SqlStore, watche
 
 def test_a_watch_resumes_without_gap_or_repeat(store: SqlStore, watches: Watches) -> None:
     for number in range(6):
-        insert(store, box(f"box-{number}"))
+        insert(store, new_sandbox(f"box-{number}"))
     first = Reader(watches, since=1)
-    insert(store, box("last"))
+    insert(store, new_sandbox("last"))
     expected = [("ADDED", f"box-{number}") for number in range(1, 6)] + [("ADDED", "last")]
     assert first.read(count(6)) == expected
     for since in range(1, 7):
@@ -123,7 +123,7 @@ def test_a_watch_resumes_without_gap_or_repeat(store: SqlStore, watches: Watches
 
 def test_a_revision_that_is_pruned_or_not_reached_is_gone(store: SqlStore, watches: Watches) -> None:
     for number in range(4):
-        insert(store, box(f"box-{number}"))
+        insert(store, new_sandbox(f"box-{number}"))
     store.prune(keep_changes=1, events_before=0)
     for since in (1, 99):
         with pytest.raises(errors.Gone, match="list again"):
@@ -135,13 +135,19 @@ def test_a_revision_that_is_pruned_or_not_reached_is_gone(store: SqlStore, watch
 def test_scope_is_kind_namespace_and_name(store: SqlStore, watches: Watches) -> None:
     reader = Reader(watches, namespace="default")
     by_name = Reader(watches, namespace="default", name="one")
-    insert(store, box("one", namespace="team"), replace(box("one", uid="q"), kind="Quota"), box("one"), box("two"))
+    insert(
+        store,
+        new_sandbox("one", namespace="team"),
+        replace(new_sandbox("one", uid="q"), kind="Quota"),
+        new_sandbox("one"),
+        new_sandbox("two"),
+    )
     assert reader.read(count(2)) == [("ADDED", "one"), ("ADDED", "two")]
     assert by_name.read(count(1)) == [("ADDED", "one")]
 
 
 def test_label_changes_add_and_delete_for_a_selector(store: SqlStore, watches: Watches) -> None:
-    stored, two = insert(store, box("one", labels={"app": "web"}), box("two"))
+    stored, two = insert(store, new_sandbox("one", labels={"app": "web"}), new_sandbox("two"))
     since = store.revision()
     live = Reader(watches, labels="app=web", since=since)
     relabel(store, two, app="db")
@@ -158,7 +164,7 @@ def test_label_changes_add_and_delete_for_a_selector(store: SqlStore, watches: W
 
 
 def test_a_selector_without_history_sends_too_much(store: SqlStore, watches: Watches) -> None:
-    (stored,) = insert(store, box("one", labels={"app": "web"}))
+    (stored,) = insert(store, new_sandbox("one", labels={"app": "web"}))
     since = store.revision()
     relabel(store, stored, app="db")
     assert Reader(watches, labels="app=web", since=since).read(count(1)) == [("DELETED", "one")]
@@ -167,7 +173,7 @@ def test_a_selector_without_history_sends_too_much(store: SqlStore, watches: Wat
 def test_bookmarks_come_at_least_once_a_minute(store: SqlStore, watches: Watches, clock: HandClock) -> None:
     with_, without = Reader(watches, bookmarks=True), Reader(watches)
     assert with_.told() == [("BOOKMARK", "0")]
-    insert(store, replace(box("other"), kind="Quota"))
+    insert(store, replace(new_sandbox("other"), kind="Quota"))
     newest = ("BOOKMARK", str(store.revision()))
 
     def told(events: list[tuple[str, str]]) -> bool:
@@ -178,14 +184,14 @@ def test_bookmarks_come_at_least_once_a_minute(store: SqlStore, watches: Watches
 
     with_.read(told)
     assert BOOKMARK_SECONDS < 60
-    insert(store, box("one"))
+    insert(store, new_sandbox("one"))
     assert without.read(count(1)) == [("ADDED", "one")]
 
 
 def test_only_a_lagging_watch_is_ended(store: SqlStore, watches: Watches) -> None:
     slow, quick = Reader(watches), Reader(watches)
     for number in range(15):
-        insert(store, box(f"box-{number:02}"))
+        insert(store, new_sandbox(f"box-{number:02}"))
         quick.read(count(number + 1))
     wait_for("the slow one is cut", lambda: slow.watch.end_state)
     assert isinstance(slow.watch.end_state, errors.Gone)
@@ -195,7 +201,7 @@ def test_only_a_lagging_watch_is_ended(store: SqlStore, watches: Watches) -> Non
 
 def test_a_commit_larger_than_the_buffer_still_comes_whole(store: SqlStore, watches: Watches) -> None:
     reader = Reader(watches)
-    insert(store, *(box(f"box-{number:02}") for number in range(25)))
+    insert(store, *(new_sandbox(f"box-{number:02}") for number in range(25)))
     assert len(reader.read(count(25))) == 25
 
 
@@ -225,7 +231,7 @@ def test_watches_recover_from_a_failing_store(store: SqlStore, watches: Watches,
     store.close()
     watches.notify()
     second = world.store()
-    insert(second, box("meanwhile"))
+    insert(second, new_sandbox("meanwhile"))
     store.open()
     assert reader.read(count(1)) == [("ADDED", "meanwhile")]
 
@@ -236,7 +242,7 @@ def test_a_write_through_the_announcing_store_needs_no_poll(store: SqlStore, clo
     try:
         reader = Reader(watches)
         with reported.transaction() as transaction:
-            transaction.put(box("one"))
+            transaction.put(new_sandbox("one"))
         assert reader.read(count(1)) == [("ADDED", "one")]
     finally:
         watches.close()
@@ -257,7 +263,7 @@ def test_no_commit_of_8_threads_is_missed(world: World, store: SqlStore, clock: 
     def write(writer: int) -> None:
         for number in range(COMMITS):
             with reported.transaction() as transaction:
-                transaction.put(box(f"{writer}-{number}"))
+                transaction.put(new_sandbox(f"{writer}-{number}"))
 
     threads = [threading.Thread(target=write, args=(index,)) for index in range(WRITERS)]
     try:

@@ -15,7 +15,7 @@ from controller.kinds.access.audit import AuditEntry
 from controller.store import migrate
 from controller.store.schema import audit
 from controller.store.sql_store import SqlStore
-from tests.contract.store_worlds import BACKENDS, World, box, make_world
+from tests.contract.store_worlds import BACKENDS, World, make_world, new_sandbox
 from tests.store.upgrade import audit_0010
 
 
@@ -63,7 +63,7 @@ def test_old_and_new_daemons_append_at_once(world: World) -> None:
         for number in range(15):
             logs[at].append([entry(number)])
             with stores[at].transaction() as transaction:
-                transaction.put(box(f"{at}-{number}"))
+                transaction.put(new_sandbox(f"{at}-{number}"))
                 transaction.audit(entry(number))
 
     with ThreadPoolExecutor(len(logs)) as pool:

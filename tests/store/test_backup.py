@@ -14,7 +14,7 @@ from controller.app.errors import CannotStart
 from controller.loop.store_lineage import StoreLineage
 from controller.settings import Settings
 from controller.store.sql_store import SqlStore
-from tests.contract.store_worlds import World, box, insert, make_world, refusal
+from tests.contract.store_worlds import World, insert, make_world, new_sandbox, refusal
 
 
 @pytest.fixture
@@ -43,9 +43,9 @@ def names(store: SqlStore) -> list[str]:
 
 def test_there_and_back(world: World, tmp_path: Path) -> None:
     store = world.store()
-    insert(store, box("one"))
+    insert(store, new_sandbox("one"))
     copy = saved(store, tmp_path / "copy")
-    insert(store, box("two"))
+    insert(store, new_sandbox("two"))
     before = store.instance_id
     store.close()
     output = restored(world, copy)
@@ -66,7 +66,7 @@ def test_there_and_back(world: World, tmp_path: Path) -> None:
 
 def test_nothing_is_left_beside_the_store_and_no_lease_goes_along(world: World, tmp_path: Path) -> None:
     store = world.store()
-    insert(store, box())
+    insert(store, new_sandbox())
     stored = sorted(path.name for path in file_of(world).parent.iterdir())
     copy = saved(store, tmp_path / "copy")
     assert sorted(path.name for path in file_of(world).parent.iterdir()) == stored
@@ -78,7 +78,7 @@ def test_nothing_is_left_beside_the_store_and_no_lease_goes_along(world: World, 
 def test_a_restore_is_noticed_by_what_is_in_no_backup(world: World, tmp_path: Path) -> None:
     store, file = world.store(), tmp_path / "lineage.json"
     copy = saved(store, tmp_path / "copy")
-    insert(store, box())
+    insert(store, new_sandbox())
     lineage = StoreLineage(file, store.instance_id)
     assert lineage.follow(store.revision()) == ""
     lineage.close()
@@ -93,7 +93,7 @@ def test_not_under_a_daemon(world: World, tmp_path: Path) -> None:
     lease = store.lease()
     assert lease.acquire() == ""
     store.open()
-    insert(store, box())
+    insert(store, new_sandbox())
     copy = saved(store, tmp_path / "copy")
     with pytest.raises(CannotStart, match="in use by a Paddock daemon"):
         restored(world, copy)
@@ -105,7 +105,7 @@ def test_not_under_a_daemon(world: World, tmp_path: Path) -> None:
 @pytest.mark.parametrize("spoiled", ["empty", "text", "other", "cut", "newer", "missing"])
 def test_what_is_no_backup_changes_nothing(world: World, tmp_path: Path, spoiled: str) -> None:
     store = world.store()
-    insert(store, *(box(f"box-{number}", spec={"x": "y" * 3000}) for number in range(50)))
+    insert(store, *(new_sandbox(f"box-{number}", spec={"x": "y" * 3000}) for number in range(50)))
     copy = saved(store, tmp_path / "copy")
     store.close()
     _spoil(copy, spoiled)
@@ -127,7 +127,7 @@ FOREIGN = {
 @pytest.mark.parametrize("foreign", FOREIGN)
 def test_a_backup_with_foreign_contents_is_refused(world: World, tmp_path: Path, foreign: str) -> None:
     store = world.store()
-    insert(store, box("kept"))
+    insert(store, new_sandbox("kept"))
     copy = saved(store, tmp_path / "copy")
     store.close()
     with closing(sqlite3.connect(copy)) as database:
@@ -158,25 +158,25 @@ def _spoil(copy: Path, how: str) -> None:
 
 def test_a_store_that_is_gone_refuses_until_it_is_back(world: World) -> None:
     store, file = world.store(), file_of(world)
-    insert(store, box("one"))
+    insert(store, new_sandbox("one"))
     away = file.with_name("away")
     file.rename(away)
-    assert "its file was moved or removed" in str(refusal(lambda: insert(store, box("two"))))
+    assert "its file was moved or removed" in str(refusal(lambda: insert(store, new_sandbox("two"))))
     assert "its file was moved or removed" in str(refusal(lambda: store.list("Sandbox")))
     assert "is gone" in store.ping()
     assert not file.exists()  # no empty one was begun in its place
     away.rename(file)
-    insert(store, box("two"))
+    insert(store, new_sandbox("two"))
     assert names(store) == ["one", "two"]
 
 
 def test_a_store_that_was_replaced_is_not_written(world: World) -> None:
     store, file = world.store(), file_of(world)
-    insert(store, box("one"))
+    insert(store, new_sandbox("one"))
     copy = file.with_name("copy")
     shutil.copy(file, copy)
     copy.replace(file)
-    assert "was replaced by another file" in str(refusal(lambda: insert(store, box("two"))))
+    assert "was replaced by another file" in str(refusal(lambda: insert(store, new_sandbox("two"))))
     assert "restart the daemon" in store.ping()
 
 
@@ -184,8 +184,8 @@ def test_a_store_that_another_program_locks_refuses_and_recovers(world: World) -
     store = world.store(wait_seconds=0.2)
     with closing(sqlite3.connect(file_of(world), isolation_level=None)) as second:
         second.execute("BEGIN EXCLUSIVE")
-        assert "is held by another process" in str(refusal(lambda: insert(store, box())))
+        assert "is held by another process" in str(refusal(lambda: insert(store, new_sandbox())))
         assert names(store) == []  # who only reads goes on
         second.execute("ROLLBACK")
-    insert(store, box())
+    insert(store, new_sandbox())
     assert names(store) == ["box"]

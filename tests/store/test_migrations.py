@@ -17,7 +17,7 @@ from controller.ports import StoreError, StoreTooNew
 from controller.store import migrate
 from controller.store.schema import metadata
 from controller.store.sql_store import SqlStore
-from tests.contract.store_worlds import BACKENDS, World, box, event, insert, instance, make_world, refusal
+from tests.contract.store_worlds import BACKENDS, World, event, insert, instance, make_world, new_sandbox, refusal
 
 HEAD = migrate.head()
 
@@ -75,7 +75,7 @@ def test_the_files_are_named_by_their_revisions_and_in_their_order() -> None:
 
 def filled(world: World) -> SqlStore:
     store = world.store()
-    [stored] = insert(store, box(spec={"unknown": [1, {"deep": None}]}))
+    [stored] = insert(store, new_sandbox(spec={"unknown": [1, {"deep": None}]}))
     store.record(Writes(instances=(instance(stored),), events=(event(stored),)))
     return store
 
@@ -122,13 +122,13 @@ def test_data_survives_a_later_version_and_the_way_back(world: World, later: Pat
     store.open()
     assert contents(store) == before
     with store.transaction() as transaction:
-        transaction.remove(box())
+        transaction.remove(new_sandbox())
     assert list(store.instances()) == []
 
 
 def test_a_version_of_one_host_has_all_on_it(world: World) -> None:
     store = world.store()
-    objects = insert(store, *(box(name) for name in ("a", "b", "c")))
+    objects = insert(store, *(new_sandbox(name) for name in ("a", "b", "c")))
     hosts = ("host", "b", "c")
     store.record(
         Writes(instances=tuple(instance(stored, host=host) for stored, host in zip(objects, hosts, strict=True)))
@@ -218,7 +218,7 @@ def test_older_code_uses_a_newer_store_that_says_so(world: World, later: Path, s
         return
     store.open()
     assert contents(store) == before
-    insert(store, box("new"))
+    insert(store, new_sandbox("new"))
     assert [stored.name for stored in store.list("Sandbox")[0]] == ["box", "new"]
     assert not store.figures().schema_current, "this daemon is not of the store's version"
 

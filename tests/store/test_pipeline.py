@@ -22,7 +22,7 @@ from controller.store.connect import connect
 from controller.store.database import Database, Quick
 from controller.store.schema import meta, objects
 from controller.store.sql_store import SqlStore
-from tests.contract.store_worlds import World, box, insert, make_world, refusal
+from tests.contract.store_worlds import World, insert, make_world, new_sandbox, refusal
 from tests.daemon import wait_for
 from tests.examples import examples
 
@@ -113,10 +113,10 @@ def test_what_holds_the_counter_row_goes_in_whole_messages(wired: tuple[SqlStore
     """A client that is frozen between two parts of one would leave the server waiting for the other with it."""
     store, wire = wired
     with store.transaction() as transaction:
-        small = [transaction.put(box(f"small-{at}", spec={"x": "y" * 100 * at})) for at in range(60)]
+        small = [transaction.put(new_sandbox(f"small-{at}", spec={"x": "y" * 100 * at})) for at in range(60)]
     with store.transaction() as transaction:
-        transaction.put(box("large", spec={"x": [str(at) for at in range(20_000)]}))
-        transaction.put(box("next-to-it"))
+        transaction.put(new_sandbox("large", spec={"x": [str(at) for at in range(20_000)]}))
+        transaction.put(new_sandbox("next-to-it"))
     with store.transaction() as transaction:
         for stored in small[::2]:
             transaction.remove(stored)
@@ -139,10 +139,10 @@ def test_a_write_is_one_message_to_read_and_one_to_write(wired: tuple[SqlStore, 
             transaction.put(obj)
         return [sum(kind == "E" for kind, _ in exchange) for exchange in list(wire.exchanges())[before:]]
 
-    exchanges(box("first"))  # prepares the statements
-    exchanges(box("first", spec={"x": 0}))
-    assert exchanges(box()) == [3, 5], "begin, take, read; insert, change, move, count, commit"
-    assert exchanges(box(spec={"x": 1})) == [3, 4]
+    exchanges(new_sandbox("first"))  # prepares the statements
+    exchanges(new_sandbox("first", spec={"x": 0}))
+    assert exchanges(new_sandbox()) == [3, 5], "begin, take, read; insert, change, move, count, commit"
+    assert exchanges(new_sandbox(spec={"x": 1})) == [3, 4]
     assert store.revision() == 4
     before = len(list(wire.exchanges()))
     assert store.revision() == 4
@@ -156,7 +156,7 @@ def test_writers_queue_up_before_they_lock_the_row(world: World) -> None:
 
     def write() -> None:
         with store.transaction() as transaction:
-            transaction.put(box())
+            transaction.put(new_sandbox())
 
     with connection.reading() as looking, connection.writing() as first, ThreadPoolExecutor() as threads:
         first.execute(text("SELECT pg_advisory_xact_lock('meta'::regclass::oid::bigint)"))
@@ -178,12 +178,12 @@ def test_who_lost_the_lease_writes_nothing_though_all_goes_at_once(world: World)
 
     def write() -> None:
         with store.transaction() as transaction:
-            transaction.add_event(Event(box().ref, "Normal", "Late", "words", 1.0))
+            transaction.add_event(Event(new_sandbox().ref, "Normal", "Late", "words", 1.0))
 
     def write_nonetheless() -> None:
         with store.transaction() as transaction:
             assert "is held by" in str(refusal(lambda: transaction.get("Sandbox", "default", "box")))
-            transaction.put(box())
+            transaction.put(new_sandbox())
 
     assert "is held by" in str(refusal(write))
     refusal(write_nonetheless)
@@ -217,7 +217,7 @@ def test_an_interrupt_amid_an_exchange_is_what_is_raised(world: World, monkeypat
 
     def write() -> None:
         with store.transaction() as transaction:
-            transaction.put(box())
+            transaction.put(new_sandbox())
 
     interrupt(write)
     interrupt(store.revision)
@@ -322,7 +322,9 @@ class _NotKept(Exception):
 def test_text_is_text_whatever_the_encoding_of_the_url(world: World, encoding: str) -> None:
     url = make_url(world.url).update_query_dict({"client_encoding": encoding})
     store = replace(world, url=url.render_as_string(hide_password=False)).store()
-    [sandbox] = [store.get("Sandbox", "default", stored.name) for stored in insert(store, box(spec={"x": "é ü €"}))]
+    [sandbox] = [
+        store.get("Sandbox", "default", stored.name) for stored in insert(store, new_sandbox(spec={"x": "é ü €"}))
+    ]
     assert sandbox is not None
     assert sandbox.spec == {"x": "é ü €"}
 

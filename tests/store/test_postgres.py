@@ -16,7 +16,7 @@ from controller.store.connect import connect
 from controller.store.database import Quick
 from controller.store.schema import meta
 from controller.store.sql_store import SqlStore
-from tests.contract.store_worlds import World, box, insert, make_world, refusal
+from tests.contract.store_worlds import World, insert, make_world, new_sandbox, refusal
 from tests.daemon import wait_for
 from tests.lab.postgres import postgres
 
@@ -69,7 +69,7 @@ def test_any_spelling_of_the_scheme_means_psycopg(world: World) -> None:
 
 def test_a_server_that_restarts_is_found_again(world: World) -> None:
     store = named(world, world.schema or "")
-    insert(store, box("before"))
+    insert(store, new_sandbox("before"))
     database = connect(os.environ["PADDOCK_TEST_POSTGRES"])
     try:
         with database.reading() as connection:
@@ -82,7 +82,7 @@ def test_a_server_that_restarts_is_found_again(world: World) -> None:
 
 def test_a_cut_connection_is_not_used_for_one_read_or_write(world: World) -> None:
     store = named(world, world.schema or "")
-    insert(store, box("before"))
+    insert(store, new_sandbox("before"))
     database = connect(os.environ["PADDOCK_TEST_POSTGRES"])
 
     def cut_now() -> None:
@@ -93,7 +93,7 @@ def test_a_cut_connection_is_not_used_for_one_read_or_write(world: World) -> Non
         cut_now()
         assert store.get("Sandbox", "default", "before") is not None
         cut_now()
-        insert(store, box("after"))
+        insert(store, new_sandbox("after"))
         cut_now()
         assert store.revision() == 2
     finally:
@@ -119,7 +119,7 @@ def test_a_server_lost_within_a_transaction_has_kept_nothing_of_it(world: World)
 
     def write() -> None:
         with store.transaction() as transaction:
-            transaction.put(box())
+            transaction.put(new_sandbox())
             transaction.flush()
             with database.reading() as connection:
                 cut(connection, world.schema or "")
@@ -130,11 +130,11 @@ def test_a_server_lost_within_a_transaction_has_kept_nothing_of_it(world: World)
     finally:
         database.close()
     assert store.list("Sandbox") == ([], 0)
-    assert [stored.resource_version for stored in insert(store, box())] == [1]
+    assert [stored.resource_version for stored in insert(store, new_sandbox())] == [1]
 
 
 def test_a_server_that_only_reads(world: World) -> None:
-    insert(world.store(), box())
+    insert(world.store(), new_sandbox())
     url = make_url(world.url).update_query_dict({"options": "-c default_transaction_read_only=on"})
     store = SqlStore(url.render_as_string(hide_password=False), schema=world.schema)
     try:
@@ -188,7 +188,7 @@ def test_a_writer_that_is_frozen_is_idle_to_the_server(world: World) -> None:
     try:
         with suppress(KeyError), store.transaction() as transaction:
             assert state() == [], "nothing was asked for yet: it holds nothing"
-            transaction.put(box())
+            transaction.put(new_sandbox())
             assert state() == ["idle in transaction"]
             transaction.flush()
             transaction.instances()  # what was kept back goes first
@@ -206,13 +206,13 @@ def test_a_writer_that_stops_reading_is_ended(monkeypatch: pytest.MonkeyPatch) -
         try:
             store.open()
             with suppress(StoreError), store.transaction() as transaction:
-                transaction.put(box("mine"))
+                transaction.put(new_sandbox("mine"))
                 transaction.flush()
                 client = transaction._connection.connection.driver_connection.pgconn
                 client.send_query(b"SELECT repeat('x', 1000) FROM generate_series(1, 100000)")
                 second.open()
-                insert(second, box())
-            assert [stored.name for stored in second.list("Sandbox")[0]] == [box().name]
+                insert(second, new_sandbox())
+            assert [stored.name for stored in second.list("Sandbox")[0]] == [new_sandbox().name]
         finally:
             store.close()
             second.close()
@@ -235,30 +235,30 @@ def test_a_statement_that_takes_too_long_is_said(world: World) -> None:
 def test_commits_of_others_wake_a_follower(world: World) -> None:
     """Own commits don't, nor those of who follows nobody, to another store of the database, and after the end."""
     store, second = world.store(), world.store()
-    [stored] = insert(store, box())
+    [stored] = insert(store, new_sandbox())
     wakes = Wakes()
     end = store.follow(wakes)
     wakes.wait("it is connected", 1)
     lease = store.lease("fleet", seconds=60.0)
     assert lease.acquire() == ""
-    insert(store.writing_as(lease), box("own"))
-    insert(store, box("own-too"))
+    insert(store.writing_as(lease), new_sandbox("own"))
+    insert(store, new_sandbox("own-too"))
     with make_world("postgres", Path()) as elsewhere:
         apart = elsewhere.store()
         apart.follow(lambda: None)
-        insert(apart, box())
+        insert(apart, new_sandbox())
     child = world.child("write_following", "theirs")
     assert child.says() == "ready"
     child.go()
     assert child.says() == "done"
     wakes.wait("it heard of a process", 2)
-    insert(second, box("alone"))
+    insert(second, new_sandbox("alone"))
     other_end = second.follow(lambda: None)
     second.record(Writes(statuses=(StatusWrite(stored.ref, {"x": 1}),)))
     wakes.wait("it heard of a pass", 3)
     end()
     end()
-    insert(second, box("unheard"))
+    insert(second, new_sandbox("unheard"))
     assert wakes.count == 3
     other_end()
     lease.release()
@@ -272,7 +272,7 @@ def test_a_follower_that_lost_its_server_connects_again(world: World, caplog: py
         assert cut(connection, world.schema or "") >= 1
     wakes.wait("it is connected again", 2)
     second.follow(lambda: None)
-    insert(second, box())
+    insert(second, new_sandbox())
     wakes.wait("it heard of a commit", 3)
     end()
     assert [record.getMessage() for record in caplog.records if record.name.startswith("sqlalchemy")] == []

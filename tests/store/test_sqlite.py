@@ -14,7 +14,7 @@ from sqlalchemy import Engine, event
 
 from controller.store.connect import connect
 from controller.store.sql_store import SqlStore
-from tests.contract.store_worlds import World, box, insert, make_world, refusal
+from tests.contract.store_worlds import World, insert, make_world, new_sandbox, refusal
 
 NOBODY = 65534
 
@@ -56,7 +56,7 @@ def test_constructing_does_no_work(world: World) -> None:
 def test_files_are_for_our_user_alone(world: World) -> None:
     before = os.umask(0)
     try:
-        insert(world.store(), box())
+        insert(world.store(), new_sandbox())
     finally:
         os.umask(before)
     folder = file_of(world).parent
@@ -113,7 +113,7 @@ def test_a_file_that_is_no_database(world: World) -> None:
 
 def test_a_damaged_database(world: World) -> None:
     store = world.store()
-    insert(store, *(box(f"b{number}", spec={"x": "y" * 500}) for number in range(200)))
+    insert(store, *(new_sandbox(f"b{number}", spec={"x": "y" * 500}) for number in range(200)))
     store.close()
     size = file_of(world).stat().st_size
     with file_of(world).open("r+b") as file:
@@ -126,7 +126,7 @@ def test_a_damaged_database(world: World) -> None:
 
 def test_a_damaged_value(world: World) -> None:
     store = world.store()
-    insert(store, box())
+    insert(store, new_sandbox())
     with contextlib.closing(sqlite3.connect(file_of(world))) as raw, raw:
         raw.execute("UPDATE objects SET spec = '{'")
     assert "damaged value" in str(refusal(lambda: store.get("Sandbox", "default", "box")))
@@ -138,7 +138,7 @@ def test_what_may_not_be_written(open_folder: Path, existing: bool) -> None:
     path = file_of(world)
     try:
         if existing:
-            insert(world.store(), box())
+            insert(world.store(), new_sandbox())
             world.stores.pop().close()
             path.chmod(0o444)
         before = path.read_bytes() if existing else None
@@ -166,14 +166,16 @@ def test_a_file_that_becomes_unwritable_shows_in_ping(open_folder: Path) -> None
 
 def test_a_full_disk_is_said_and_nothing_written(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     store = world.store()
-    insert(store, box("kept"))
+    insert(store, new_sandbox("kept"))
     store.close()
     monkeypatch.setattr("controller.store.sqlite._PRAGMAS", ("journal_mode=WAL", "max_page_count=40"))
     store.open()
-    error = str(refusal(lambda: insert(store, *(box(f"b{number}", spec={"x": "y" * 5000}) for number in range(100)))))
+    error = str(
+        refusal(lambda: insert(store, *(new_sandbox(f"b{number}", spec={"x": "y" * 5000}) for number in range(100))))
+    )
     assert "disk full; free some disk space" in error
     assert [stored.name for stored in store.list("Sandbox")[0]] == ["kept"]
-    insert(store, box("small"))
+    insert(store, new_sandbox("small"))
 
 
 def test_too_little_room_shows_in_ping(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -195,7 +197,7 @@ def test_questions_about_several_have_few_texts_and_right_answers(world: World) 
     def note(_connection: object, _cursor: object, statement: str, *_: object) -> None:
         requested.add(statement)
 
-    uids = [stored.uid for stored in insert(store, *(box(f"box-{number}") for number in range(70)))]
+    uids = [stored.uid for stored in insert(store, *(new_sandbox(f"box-{number}") for number in range(70)))]
     event.listen(Engine, "before_cursor_execute", note)
     try:
         for count in range(1, len(uids) + 1):

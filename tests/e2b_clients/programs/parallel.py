@@ -9,11 +9,11 @@ from e2b import AsyncSandbox
 
 async def one(template: str, number: int) -> float:
     start = time.monotonic()
-    box = await AsyncSandbox.create(template, timeout=300)
-    await box.files.write("number", str(number))
-    result = await box.commands.run("sleep 0.2; cat number; echo; hostname")
+    sandbox = await AsyncSandbox.create(template, timeout=300)
+    await sandbox.files.write("number", str(number))
+    result = await sandbox.commands.run("sleep 0.2; cat number; echo; hostname")
     assert result.stdout.splitlines()[0] == str(number), result
-    assert await box.kill()
+    assert await sandbox.kill()
     return time.monotonic() - start
 
 

@@ -21,7 +21,7 @@ LEVELS = ("full-isolation", "development", "build", "production", "local")
 
 
 @dataclass(frozen=True)
-class Box:
+class LabSandbox:
     """A sandbox of that level; `local` is `production` with the local network."""
 
     place: Lab
