@@ -152,15 +152,15 @@ class _Lines:
     """A line for each stage that begins or ends."""
 
     def __init__(self) -> None:
-        self._told: dict[str, tuple[str, int]] = {}
+        self._printed: dict[str, tuple[str, int]] = {}
 
     def show(self, run: Run, _log: Log) -> None:
         stages = _stages(run)
         for stage in stages:
             state = stage["state"], stage["attempt"]
             has_begun = stage["state"] != "Waiting" or stage["attempt"]
-            if has_begun and self._told.get(stage["name"]) != state:
-                self._told[stage["name"]] = state
+            if has_begun and self._printed.get(stage["name"]) != state:
+                self._printed[stage["name"]] = state
                 note(plain(_stage_line(stage, _width(stages))))
 
 

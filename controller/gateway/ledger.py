@@ -129,6 +129,11 @@ class Ledger:
                     )
 
     def _entry(self, user: User, provider: str, total: _Sum, uid_of: Callable[[User], str | None]) -> AuditEntry:
+        """Return the entry on what a user used of a provider.
+
+        A token is a person's: its name is the actor, and the provider what was acted on. Sandboxes and runs act for
+        nobody in particular: Paddock passed their requests on, and the entry is found with them.
+        """
         is_token = user.kind == "Token"
         return AuditEntry(
             at=self._clock.now(),

@@ -109,7 +109,7 @@ class Supervisor:
         self._not_before = 0.0
         self._sent: tuple[Config, frozenset[str]] | None = None
         self._endpoints: dict[str, _Held] = {}
-        self._told: dict[str, ModelsState] = {}
+        self._reported_states: dict[str, ModelsState] = {}
         self._targets: Config = Config()
         self._keys: dict[tuple[str, str], tuple[float, ProviderKey | Exception]] = {}
         self._view = GatewayView()
@@ -313,7 +313,7 @@ class Supervisor:
             child.stop()
             self._parts.meter.gauge("paddock_model_gateway_up", 0)
             self._release_all()
-            self._told.clear()
+            self._reported_states.clear()
 
     def _configure(self, desired: DesiredState) -> None:
         """Send the configuration, if it changed."""
@@ -351,7 +351,7 @@ class Supervisor:
     def _state(self, uid: str, reason: str, message: str) -> None:
         if uid not in self._targets.targets or reason not in REPORTED:
             raise ValueError(f"a state `{reason[:50]}` that is none")
-        self._told[uid] = ModelsState(reason, message[:_MOST_LETTERS])
+        self._reported_states[uid] = ModelsState(reason, message[:_MOST_LETTERS])
 
     def _greet(self, child: Child) -> None:
         with self._lock:
@@ -449,7 +449,7 @@ class Supervisor:
             elif self._ready:
                 sandboxes[uid] = _UP
         sandboxes.pop(HOST, None)
-        states = states_of(desired, self._told)
+        states = states_of(desired, self._reported_states)
         if not self._ready and self._ends:
             states = {uid: state if uid in desired.problems else _DOWN for uid, state in states.items()}
         return GatewayView(sandboxes, MappingProxyType(states), servers)

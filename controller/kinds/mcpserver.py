@@ -192,6 +192,8 @@ STATES = (
     "DockerUnavailable",
 )
 """States of a server, as `state_word` returns them."""
+TRUST_LEVELS = ("user_added", "verified")
+"""Values of `trust`."""
 
 
 def ready_condition(obj: StoredObject) -> Mapping[str, Any]:

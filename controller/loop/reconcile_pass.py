@@ -134,7 +134,7 @@ class ReconcilePass:
             drifted=self._drifted,
             shortages=(*new_plan.shortages, *undecided),
         )
-        self._count(new_plan, time.perf_counter() - started_at)
+        self._record_metrics(new_plan, time.perf_counter() - started_at)
         self._figures.tell(new_plan, snapshot)
         if self._canary:
             self._canary.request_test(new_plan.deferrals)
@@ -344,7 +344,12 @@ class ReconcilePass:
                 gone_uids += [ref.uid, egress_uid(ref.uid)]
         return (self._instances or TrackedMap()).updated(stored, gone_uids)
 
-    def _count(self, new_plan: Plan, seconds: float) -> None:
+    def _record_metrics(self, new_plan: Plan, seconds: float) -> None:
+        """Count the pass and what it decided, and log its plan.
+
+        The label `controller` is that of controller-runtime's metrics, whose dashboards work with these; Paddock has
+        one controller, so that its value is always the same.
+        """
         result = "requeue_after" if new_plan.next_wake is not None else "success"
         self._meter.count("paddock_reconcile_total", controller="sandbox", result=result)
         self._meter.observe("paddock_reconcile_duration_seconds", seconds, controller="sandbox")

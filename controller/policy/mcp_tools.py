@@ -20,7 +20,7 @@ MOST_LIST_BYTES = 900 << 10  # of all definitions: the official client refuses e
 _MOST_TEXT = 1024  # of any other text of a definition
 _MOST_SCHEMA_BYTES = 64 << 10
 _MARK = 16  # hexadecimal digits
-_MOST_CHANGES, _MOST_TOLD = 20, 500  # changes that are shown, and letters of a description there
+_MOST_CHANGES, _MOST_SHOWN = 20, 500  # changes that are shown, and letters of a description there
 _MOST_NAME = 128  # as the protocol has it
 _NAME = re.compile(rf"[A-Za-z0-9_./-]{{1,{_MOST_NAME}}}")
 _PADDOCKS = re.compile(rf"(?:{'|'.join(KIND.built_in)})[./].*", re.IGNORECASE)
@@ -85,7 +85,7 @@ def changes(before: Mapping[str, str] | None, listed: Sequence[Tool]) -> list[di
     """
     now = marks(listed)
     descriptions = {
-        tool["name"]: plain(str(tool.get("description", "")), _MOST_TOLD) for tool in listed if tool.get("name") in now
+        tool["name"]: plain(str(tool.get("description", "")), _MOST_SHOWN) for tool in listed if tool.get("name") in now
     }
     entries: list[dict[str, str]] = []
     for name, mark in now.items():

@@ -21,7 +21,7 @@ from controller.ports import Store, Transaction
 
 _FIELD = "trace_id"
 _MOST = 2_000  # 0.3 KiB each; the loop acts within seconds
-_MOST_TOLD = 100  # objects of one commit
+_MOST_OBJECTS = 100  # objects of one commit
 _TRACE = re.compile(r"[0-9a-f]{32}")
 # W3C Trace Context: version, trace id, parent id, flags; parts that a later version adds are ignored.
 _TRACEPARENT = re.compile(r"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-[0-9a-f]{2}(-.*)?")
@@ -100,7 +100,7 @@ class _TracedStore:
                 for uid, generation in recording.written:
                     self._traces.keep(uid, generation, trace)
                 if recording.written:
-                    revisions = [f"{uid}:{generation}" for uid, generation in islice(recording.written, _MOST_TOLD)]
+                    revisions = [f"{uid}:{generation}" for uid, generation in islice(recording.written, _MOST_OBJECTS)]
                     transaction.tell(" ".join((trace, *revisions)))
 
     def __getattr__(self, name: str) -> Any:

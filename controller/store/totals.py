@@ -22,7 +22,7 @@ from controller.store.schema import instances, totals
 OBJECTS = "objects"
 _UNITS = tuple(resource.unit for resource in RESOURCES)
 _COLUMNS = (*_UNITS, OBJECTS)
-_MOST_TOLD = 16  # each number of rows is a statement of its own
+_MOST_ROWS = 16  # each number of rows is a statement of its own
 _INSERT_OF: Mapping[str, Any] = {"sqlite": sqlite.insert, "postgresql": postgresql.insert}
 OF_SCOPES = Quick(select(totals).where(totals.c.scope.in_(bindparam("scopes", expanding=True))))
 _REPLICAS = Quick(
@@ -116,7 +116,7 @@ def add(connection: Connection, moves: Moves, *, tell: bool = False) -> Mapping[
     move_rows = moves.rows()
     if not move_rows:
         return {}
-    if not tell or len(move_rows) > _MOST_TOLD:
+    if not tell or len(move_rows) > _MOST_ROWS:
         _adding_insert(connection.dialect.name).many(connection, move_rows)
         return {}
     values = {f"{name}_{at}": amount for at, row in enumerate(move_rows) for name, amount in row.items()}

@@ -138,7 +138,7 @@ _QUEUED = select(meta.c.revision, _QUEUE.c.at).select_from(meta.join(_QUEUE, lit
 _TAKE_COUNTER = Quick(_QUEUED.with_for_update(of=meta))
 _MOVE_COUNTER = Quick(update(meta).values(revision=bindparam("to_revision")))
 # The same with a wake of the followers of the store, at the commit. PostgreSQL only.
-_TELLING = Quick(
+_MOVE_COUNTER_AND_NOTIFY = Quick(
     update(meta)
     .values(revision=bindparam("to_revision"))
     .returning(func.pg_notify(CHANNEL, notice(meta.c.instance_id, bindparam("writer", type_=Text))))
@@ -146,7 +146,7 @@ _TELLING = Quick(
 _STEP_COUNTER = Quick(update(meta).values(revision=meta.c.revision + 1).returning(meta.c.revision))
 _EVENT_COLUMNS = [column.name for column in events.c if column.name != "id"]
 _LOT = 100  # changes packed at a time
-_MOST_TOLD_BYTES = 7_000  # a notification takes 8,000
+_MOST_NOTICE_BYTES = 7_000  # a notification takes 8,000
 _INSERT_OF: Mapping[str, Any] = {"sqlite": sqlite.insert, "postgresql": postgresql.insert}
 
 
@@ -161,11 +161,17 @@ class SqlTransaction:
         self._connection, self._chain = connection, chain
         self._counter = _Counter(connection, writer)
         self._revisions: dict[str, int] = {}
+        # Objects as this transaction sees them: read, or written here (None: there is none).
         self._view: dict[_Key, Row | None] = {}
+        # Keys of the objects in the view, by uid.
         self._keys: dict[str, _Key] = {}
+        # Kinds and namespaces (None: all) of which the view has every object.
         self._listed: set[_Place] = set()
+        # Uids of objects that have a row: they are updated or deleted, all others inserted.
         self._in_database: set[str] = set()
+        # True once all objects with an owner are in the view.
         self._knows_owned = False
+        # Changes of objects that `flush` is to send, by uid: the type of the change, and the new row.
         self._changed: dict[str, tuple[str, Row]] = {}
         self._events: list[dict[str, Any]] = []
         self._instances: dict[str, Instance] = {}
@@ -361,7 +367,7 @@ class SqlTransaction:
         self._ceilings = ceilings
 
     def tell(self, message: str) -> None:
-        if len(message.encode()) <= _MOST_TOLD_BYTES:
+        if len(message.encode()) <= _MOST_NOTICE_BYTES:
             self._counter.words = f" {message}"
 
     def flush(self) -> Sequence[Instance]:
@@ -545,7 +551,7 @@ class _Counter:
         if newest == self._stored:
             return
         if self._writer and self._connection.dialect.name == "postgresql":
-            _TELLING.run(self._connection, {"to_revision": newest, "writer": self._writer + self.words})
+            _MOVE_COUNTER_AND_NOTIFY.run(self._connection, {"to_revision": newest, "writer": self._writer + self.words})
         else:
             _MOVE_COUNTER.run(self._connection, {"to_revision": newest})
 

@@ -98,7 +98,7 @@ def export_configuration(
 
 
 def _document(name: str, entry: Any, notes: list[str]) -> dict[str, Any] | None:
-    """Return the server of an entry; None with a note if it can't be one, without if it is Paddock's own."""
+    """Return the MCPServer document of an entry; None if it is Paddock's own server, or unusable (said in `notes`)."""
     entry = dict(entry) if isinstance(entry, dict) else {}
     if isinstance(inner := entry.get("command"), dict):  # as Zed had it
         entry |= {**inner, "command": inner.get("path")}

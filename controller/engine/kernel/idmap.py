@@ -54,7 +54,7 @@ class IdMaps:
 
     def __init__(self, most: int = _MOST_MAPS) -> None:
         self._most = most
-        self._made: dict[tuple[Extents, Extents], int] = {}
+        self._handles: dict[tuple[Extents, Extents], int] = {}
         self._spare: _Holder | None = None
         self._helpers = ThreadPoolExecutor(1, thread_name_prefix="idmap")
         self._helpers.submit(int).result()
@@ -85,10 +85,10 @@ class IdMaps:
             self._spare = _Holder()
 
     def _of(self, desired: tuple[Extents, Extents]) -> int:
-        prepared = self._made.pop(desired, None)
-        self._made[desired] = handle = self._give(*desired) if prepared is None else prepared
-        if len(self._made) > self._most:
-            os.close(self._made.pop(next(iter(self._made))))
+        prepared = self._handles.pop(desired, None)
+        self._handles[desired] = handle = self._give(*desired) if prepared is None else prepared
+        if len(self._handles) > self._most:
+            os.close(self._handles.pop(next(iter(self._handles))))
         if prepared is None:
             self._helpers.submit(self._make_spare)
         return handle
@@ -104,8 +104,8 @@ class IdMaps:
         if self._spare is not None:
             self._spare.end()
             self._spare = None
-        while self._made:
-            os.close(self._made.popitem()[1])
+        while self._handles:
+            os.close(self._handles.popitem()[1])
 
 
 class _Holder:

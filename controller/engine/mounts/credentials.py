@@ -31,13 +31,13 @@ class CredentialFiles:
 
     def __init__(self, authority: Callable[[], "Authority"], secrets: SecretFolder) -> None:
         self._make, self._secrets = authority, secrets
-        self._made: Authority | None = None
+        self._cached_authority: Authority | None = None
         self._lock = Lock()
 
     def _authority(self) -> "Authority":
         with self._lock:  # two of them could create its key twice
-            self._made = self._made or self._make()
-            return self._made
+            self._cached_authority = self._cached_authority or self._make()
+            return self._cached_authority
 
     def content(self, mount: Mount, namespace: str) -> bytes:
         """Return the content of a file. Raises NoSecret, OSError."""

@@ -74,8 +74,8 @@ class _Owner(NamedTuple):
     is_number: bool = True
 
 
-class BeginWith(Protocol):
-    """Files that a sandbox's mounts begin with. Raises Refused, OSError."""
+class SnapshotFiles(Protocol):
+    """Files of a snapshot, for the mounts of a sandbox that begins from it. Raises Refused, OSError."""
 
     def is_due(self, action: BindMounts, mount: Mount) -> bool:
         """Tell whether a mount is still to get its files."""
@@ -93,7 +93,7 @@ class BeginWith(Protocol):
 class HostMounts:
     """Mounts of all sandboxes. Host folders must be below `roots`. Thread-safe; the constructor does no I/O.
 
-    `begin_with` gives new mounts of a sandbox that begins from a snapshot their files.
+    `snapshot_files` gives new mounts of a sandbox that begins from a snapshot their files.
     """
 
     def __init__(
@@ -104,7 +104,7 @@ class HostMounts:
         volumes: Volumes | None = None,
         credentials: CredentialFiles | None = None,
         saved: SavedFolders | None = None,
-        begin_with: BeginWith | None = None,
+        snapshot_files: SnapshotFiles | None = None,
         *,
         folder: Path = DEFAULT_FOLDER,
         roots: Sequence[HostRoot] = (),
@@ -112,7 +112,7 @@ class HostMounts:
     ) -> None:
         """Without `saved`, files in memory outlive a stop, but are never saved."""
         self._client, self._folder, self._roots = client, folder / instance_id, tuple(roots)
-        self._begin_with = begin_with
+        self._snapshot_files = snapshot_files
         self._secrets, self._volumes, self._credentials = secrets or SecretFolder(), volumes, credentials
         self._saved = saved
         self._namespace, self._maps = EngineNamespace(client.base_url), IdMaps()
@@ -122,7 +122,7 @@ class HostMounts:
         self._unrecorded: frozenset[str] = frozenset()  # their records are lost; `_bound` has what was bound since
         self._strays: dict[str, float] = {}
         self._resting: dict[str, float] = {}
-        self._made: dict[str, float] = {}
+        self._created_at: dict[str, float] = {}  # when the mounts of each object were created last, by its uid (ticks)
         self._ticks = ticks
 
     def close(self) -> None:
@@ -265,27 +265,28 @@ class HostMounts:
                 os.close(opened)
         return in_place
 
-    def _begins(self, action: BindMounts, mount: Mount) -> bool:
-        """Return True if a mount is still to get the files of the sandbox's snapshot."""
-        if self._begin_with is None or not action.restore_from or mount.read_only:
+    def _is_to_fill(self, action: BindMounts, mount: Mount) -> bool:
+        """Return True if a mount is still to be filled from the sandbox's snapshot."""
+        if self._snapshot_files is None or not action.restore_from or mount.read_only:
             return False
-        return mount.kind in (*_FOLDERS, "volume") and self._begin_with.is_due(action, mount)
+        return mount.kind in (*_FOLDERS, "volume") and self._snapshot_files.is_due(action, mount)
 
     def _fill_volumes(self, action: BindMounts) -> None:
         """Give volumes the files of a snapshot, before they are mounted. Raises Refused, OSError."""
         for mount in action.mounts:
-            if mount.kind != "volume" or self._volumes is None or not self._begins(action, mount):
+            if mount.kind != "volume" or self._volumes is None or not self._is_to_fill(action, mount):
                 continue
-            assert self._begin_with is not None
+            assert self._snapshot_files is not None
             is_new = not self._volumes.exists(action.namespace, mount.source)
             if is_new:
-                self._begin_with.begin(action, mount)
+                self._snapshot_files.begin(action, mount)
             if not action.container_id:
                 self._namespace.run(partial(self._clear_place, action, mount))
-            # Through the sandbox's own mount of it, root could create nothing.
+            # As it is on disk: the sandbox's own mount maps the id of its user alone, so that root, whose id has none
+            # there, could create nothing (EOVERFLOW).
             tree, owner = self._namespace.run(partial(self._volumes.tree_on_disk, mount, action.namespace))
             try:
-                self._begin_with.fill(action, mount, tree, owner, is_new=is_new)
+                self._snapshot_files.fill(action, mount, tree, owner, is_new=is_new)
             finally:
                 os.close(tree)
 
@@ -299,12 +300,12 @@ class HostMounts:
     def _begin_folders(self, action: BindMounts, user: "_Owner", trees: dict[str, int]) -> None:
         """Give folders in memory the files of a snapshot, before they are mounted. Raises Refused, OSError."""
         for mount in action.mounts:
-            if mount.kind not in _FOLDERS or not self._begins(action, mount):
+            if mount.kind not in _FOLDERS or not self._is_to_fill(action, mount):
                 continue
-            assert self._begin_with is not None
+            assert self._snapshot_files is not None
             if mount.path not in trees:
                 trees[mount.path] = self._tree(action, mount, user)
-            self._begin_with.fill(action, mount, trees[mount.path], user.ids, is_new=True)
+            self._snapshot_files.fill(action, mount, trees[mount.path], user.ids, is_new=True)
 
     def bind_inside(self, action: BindMounts, container: Container, mounts: Collection[Mount]) -> str:
         """Attach what is mounted at these mount points inside a running container, too; return what went wrong."""
@@ -432,7 +433,7 @@ class HostMounts:
     def _bind(self, action: BindMounts, user: "_Owner", trees: dict[str, int], in_place: Collection[str]) -> Outcome:
         if not action.container_id:
             self._clear(action.uid, in_place)
-            self._made[action.uid] = self._ticks()
+            self._created_at[action.uid] = self._ticks()
             self._unrecorded -= {action.uid}
         elif action.uid not in (self._bound or {}):
             self._unrecorded |= {action.uid}
@@ -582,7 +583,7 @@ class HostMounts:
             if bound is not None and mount is not None and place.is_dir() and _is_there(place, bound, mount):
                 flags = os.statvfs(place).f_flag
                 is_same_mount = mount.kind == bound.kind and bool(flags & os.ST_NOEXEC) == mount.noexec
-                if is_same_mount and not self._begins(action, mount):
+                if is_same_mount and not self._is_to_fill(action, mount):
                     in_place.append(slot.path)
         for path, opened in self._open_folders(action.uid).items():
             if path in in_place:
@@ -655,13 +656,13 @@ class HostMounts:
             folder.rmdir()
         self._note(uid, None)
         self._unrecorded -= {uid}
-        self._made.pop(uid, None)
+        self._created_at.pop(uid, None)
         if folder.parent.is_dir() and not any(folder.parent.iterdir()):
             self._drop_folder()
 
     def _empty_unused(self, uid: str) -> None:
         """Unmount an object's in-memory mounts, unless they were just created."""
-        if self._ticks() - self._made.get(uid, -_RESTING_SECONDS) >= _RESTING_SECONDS:
+        if self._ticks() - self._created_at.get(uid, -_RESTING_SECONDS) >= _RESTING_SECONDS:
             self._empty(uid)
 
     def _empty(self, uid: str) -> None:

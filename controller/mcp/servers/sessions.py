@@ -15,7 +15,7 @@ from typing import Any
 
 import structlog
 
-from controller.kinds.mcpserver import READY, SANDBOXED, STATES, is_sandboxed, ready_condition, state_word
+from controller.kinds.mcpserver import READY, SANDBOXED, STATES, TRUST_LEVELS, is_sandboxed, ready_condition, state_word
 from controller.kinds.meta import Condition, StoredObject
 from controller.mcp.servers.notices import TOOLS_CHANGED, UPDATED, Notice, Notices, Params, Place
 from controller.mcp.servers.session import HANDSHAKES, LEGACY, MODERN, Session
@@ -161,7 +161,7 @@ class Sessions:
             self._unsandboxed[server.obj.uid] += change
             count = self._unsandboxed[server.obj.uid]
             self._unsandboxed += Counter()  # drops what is zero
-        self._servers.report(server, _unsandboxed_condition(count) if count else _SANDBOXED_AGAIN)
+        self._servers.report(server, _unsandboxed_condition(count) if count else _ALL_SANDBOXED)
 
     def claim(self, server: Server, caller: str, connection: str) -> tuple[Key, "Future[Session]", bool]:
         """Return the caller's session of this connection, to come, and whether the caller must `open` it.
@@ -228,27 +228,28 @@ class Sessions:
         for cache in several:
             for key in [key for key in cache if key[:2] not in current]:
                 cache.pop(key, None)
-        self._keep_states(servers)
+        self._update_states(servers)
         self._keep_pools(servers)
         self._keep_followed(servers)
 
-    def _keep_states(self, servers: Sequence[Server]) -> None:
+    def _update_states(self, servers: Sequence[Server]) -> None:
         """Report servers that are disabled or without the engine, tell listeners, and count servers by state."""
         blind = self._servers.unavailable()
         self._blind_sweeps = self._blind_sweeps + 1 if blind else 0
         if self._blind_sweeps == _BLIND_SWEEPS and servers:
             _log.warning("mcp servers without the engine", servers=len(servers), error=blind)
         for server in servers:
-            ready = self._state_now(server, blind)
-            if ready is not None:
-                self._servers.report(server, ready, quiet=True)
+            condition = self._state_now(server, blind)
+            if condition is not None:
+                self._servers.report(server, condition, quiet=True)
+            # Its status says otherwise: sessions of an earlier daemon, which reported no end.
             if not is_sandboxed(server.obj) and not self._unsandboxed[server.obj.uid]:
-                self._servers.report(server, _SANDBOXED_AGAIN)
+                self._servers.report(server, _ALL_SANDBOXED)
         self._report(servers, is_blind=self._blind_sweeps >= _BLIND_SWEEPS)
         self._meter.gauge("paddock_mcp_sessions", self.count(), sandboxed="true")
         self._meter.gauge("paddock_mcp_sessions", self._unsandboxed.total(), sandboxed="false")
         counts = Counter((server.spec.trust, state_word(server.obj)) for server in servers)
-        for trust in ("user_added", "verified"):
+        for trust in TRUST_LEVELS:
             for state in STATES:
                 self._meter.gauge("paddock_mcp_servers", counts[trust, state], trust=trust, state=state)
 
@@ -605,7 +606,7 @@ class Sessions:
         return result
 
 
-_SANDBOXED_AGAIN = Condition(SANDBOXED, "True", "Sandboxed", "every session runs in a sandbox")
+_ALL_SANDBOXED = Condition(SANDBOXED, "True", "Sandboxed", "every session runs in a sandbox")
 
 
 def _unsandboxed_condition(count: int) -> Condition:

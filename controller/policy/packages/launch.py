@@ -67,7 +67,7 @@ class Launch:
 
 def package_of(source: Source, name: str, version: str) -> Package:
     """Return a package that a spec names by its parts. Raises LaunchError."""
-    return _npm("npx", f"{name}@{version}") if source == "npm" else _pypi("uvx", f"{name}=={version}")
+    return _parse_npm("npx", f"{name}@{version}") if source == "npm" else _parse_pypi("uvx", f"{name}=={version}")
 
 
 def packaged(package: Package, program: str, arguments: Sequence[str]) -> Launch:
@@ -204,7 +204,8 @@ def _launch(
     return Launch(runtime, (read(tool, parsed.arguments[0]), *beside), "", parsed.arguments[1:])
 
 
-def _npm(tool: str, text: str) -> Package:
+def _parse_npm(tool: str, text: str) -> Package:
+    """Parse `name@1.2.3` or `@scope/name@1.2.3`. Raises LaunchError without an exact version."""
     at = text.rfind("@")
     name, version = (text[:at], text[at + 1 :]) if at > 0 else (text, "")
     if not _NPM_NAME.match(name) or len(name) > _MAX_LETTERS or ".." in name:
@@ -216,55 +217,59 @@ def _npm(tool: str, text: str) -> Package:
     return Package("npm", name, version)
 
 
-def _pypi(tool: str, text: str) -> Package:
+def _parse_pypi(tool: str, text: str) -> Package:
+    """Parse `name[extras]==1.2.3`, or `name@1.2.3` as uvx writes it. Raises LaunchError without an exact version."""
     sign = "==" if "==" in text else "@"
     name, separator, version = (piece.strip() for piece in text.partition(sign))
     extras: tuple[str, ...] = ()
     if match := _EXTRAS.match(name):
         name, extras = match["name"].strip(), tuple(sorted(match["extras"].split(",")))
-    plain = re.split(r"[<>=!~;]", name)[0].strip()
-    if not _PYPI_NAME.match(plain) or len(plain) > _MAX_LETTERS or "://" in text or "/" in text:
+    # A range (`name>=1`) is still part of the name here: no `==` separates it.
+    bare_name = re.split(r"[<>=!~;]", name)[0].strip()
+    if not _PYPI_NAME.match(bare_name) or len(bare_name) > _MAX_LETTERS or "://" in text or "/" in text:
         raise LaunchError(f"{tool}: `{text}` {_ONLY_REGISTRY}")
-    if not separator and plain == name:
+    if not separator and bare_name == name:
         raise LaunchError(f"`{tool} {text}` names no version: write `{name}==1.2.3`")
-    if plain != name or not _PYPI_VERSION.match(version):
-        raise LaunchError(f"`{tool} {text}` may become another version: write an exact one, such as `{plain}==1.2.3`")
+    if bare_name != name or not _PYPI_VERSION.match(version):
+        raise LaunchError(
+            f"`{tool} {text}` may become another version: write an exact one, such as `{bare_name}==1.2.3`"
+        )
     return Package("pypi", name, version, extras)
 
 
 def _npx(tool: str, argv: Sequence[str]) -> Launch:
-    return _launch(tool, argv, _NPX, "node", _npm)
+    return _launch(tool, argv, _NPX, "node", _parse_npm)
 
 
 def _npm_command(tool: str, argv: Sequence[str]) -> Launch:
     if argv[:1] not in (("exec",), ("x",)):
         raise LaunchError(f"`{tool}`: only `npm exec` starts a package; write npx with a version")
-    return _launch("npm exec", argv[1:], _NPX, "node", _npm)
+    return _launch("npm exec", argv[1:], _NPX, "node", _parse_npm)
 
 
 def _uvx(tool: str, argv: Sequence[str]) -> Launch:
-    return _launch(tool, argv, _UVX, "python", _pypi)
+    return _launch(tool, argv, _UVX, "python", _parse_pypi)
 
 
 def _uv(tool: str, argv: Sequence[str]) -> Launch:
     if argv[:2] != ("tool", "run"):
         raise LaunchError(f"`{tool}`: only `uv tool run` starts a package; write uvx with a version")
-    return _launch("uv tool run", argv[2:], _UVX, "python", _pypi)
+    return _launch("uv tool run", argv[2:], _UVX, "python", _parse_pypi)
 
 
 def _pipx(tool: str, argv: Sequence[str]) -> Launch:
     if argv[:1] != ("run",):
         raise LaunchError(f"`{tool}`: only `pipx run` starts a package; write `pipx run NAME==VERSION`")
-    return _launch("pipx run", argv[1:], _PIPX, "python", _pypi)
+    return _launch("pipx run", argv[1:], _PIPX, "python", _parse_pypi)
 
 
 def _bunx(tool: str, argv: Sequence[str]) -> Launch:
-    return _launch(tool, argv, _BUNX, "bun", _npm)
+    return _launch(tool, argv, _BUNX, "bun", _parse_npm)
 
 
 def _bun(tool: str, argv: Sequence[str]) -> Launch:
     if argv[:1] == ("x",):
-        return _launch("bun x", argv[1:], _BUNX, "bun", _npm)
+        return _launch("bun x", argv[1:], _BUNX, "bun", _parse_npm)
     return Launch("bun", (), tool, tuple(argv))
 
 
@@ -276,7 +281,7 @@ def _deno(tool: str, argv: Sequence[str]) -> Launch:
     if not remote[0].startswith("npm:"):
         raise LaunchError(f"{tool}: `{remote[0]}` {_ONLY_REGISTRY}")
     at = argv.index(remote[0])
-    package = _npm(tool, remote[0].removeprefix("npm:").lstrip("/"))
+    package = _parse_npm(tool, remote[0].removeprefix("npm:").lstrip("/"))
     return Launch("deno", (package,), "", tuple(argv[at + 1 :]))
 
 

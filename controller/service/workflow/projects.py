@@ -57,7 +57,7 @@ class Projects:
         """`has_agent`: the agent's image is on this host. `has_network`: a sealed network can be guarded here now."""
         self._has_agent, self._has_network = has_agent, has_network
         self._objects, self._write, self._patch = objects, write, patch
-        self._wake, self._passes, self._clock = wake, passes, clock
+        self._wake, self._in_use, self._clock = wake, passes, clock
 
     def open(
         self, namespace: str, name: str, template: str, wait_seconds: float, defaults: ProjectDefaults | None = None
@@ -79,12 +79,12 @@ class Projects:
             sandbox = self._set(sandbox, "Running")
         if _ready(sandbox).get("reason") not in SLEEPING:
             return self._until_ready(sandbox, wait_seconds)
-        self._passes.begin(sandbox.uid, asks=True)
+        self._in_use.begin(sandbox.uid, asks=True)
         self._wake()
         try:
             return self._until_ready(sandbox, wait_seconds)
         finally:
-            self._passes.end(sandbox.uid, asks=True)
+            self._in_use.end(sandbox.uid, asks=True)
 
     def close(self, namespace: str, name: str) -> StoredObject:
         """Suspend the sandbox, unless it is to keep running."""
@@ -158,7 +158,7 @@ class Projects:
             accepted = conditions.get("Accepted", {})
             if accepted.get("status") == "False":
                 raise errors.Conflict(f"sandbox `{sandbox.name}`: {accepted['reason']}: {accepted['message']}")
-            passes, seconds_left = self._passes.passes, until - self._clock.now()
+            passes, seconds_left = self._in_use.passes, until - self._clock.now()
             if seconds_left <= 0:
                 ready = _ready(sandbox)
                 state_text = f"{ready.get('reason', 'Pending')}: {ready.get('message', 'it was not observed yet')}"
@@ -166,7 +166,7 @@ class Projects:
                 raise errors.Conflict(
                     f"sandbox `{sandbox.name}` is not Ready after {wait_seconds:g} s: {state_text}; {advice}"
                 )
-            self._passes.wait(passes, min(seconds_left, _PIECE_SECONDS))
+            self._in_use.wait(passes, min(seconds_left, _PIECE_SECONDS))
             sandbox = self._objects.get(SANDBOX, sandbox.namespace, sandbox.name)
         return sandbox
 
