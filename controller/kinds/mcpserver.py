@@ -192,7 +192,7 @@ STATES = (
     "DockerUnavailable",
 )
 """States of a server, as `state_word` returns them."""
-TRUST_LEVELS = ("user_added", "verified")
+TRUST_LEVELS: tuple[Literal["user_added", "verified"], ...] = ("user_added", "verified")
 """Values of `trust`."""
 
 

@@ -14,8 +14,10 @@ from controller.engine.docker.networks import Networks
 from controller.engine.docker.view import View
 from controller.engine.kernel.cgroups import Cgroups, OutsideCgroup, Unreadable, own_path, parse_mounts, read_open
 from controller.engine.observe.observer import Observer
-from controller.engine.usage.cgroup import CgroupUsage, parse_net_dev, working_set_bytes
+from controller.engine.usage.cgroup import CgroupUsage
 from controller.engine.usage.limits import Reading, in_force, read_limits, shares_of_weight, weights_of_shares
+from controller.engine.usage.memory import working_set_bytes
+from controller.engine.usage.network import parse_net_dev
 from controller.kinds.common import labels as own
 from controller.kinds.observed.observed import Container, HostFacts, State
 from controller.kinds.observed.usage import NetworkUsage, Usage

@@ -8,7 +8,7 @@ import pytest
 
 from controller.engine.docker.errors import Fault
 from controller.engine.usage import writable_layers as module
-from controller.engine.usage.cgroup import log_bytes
+from controller.engine.usage.log_size import log_bytes
 from controller.engine.usage.writable_layers import MEASURE_SECONDS, TooMuch, WritableLayers, tree_bytes
 from controller.kinds.observed.observed import Container, State
 from tests.conftest import HandClock

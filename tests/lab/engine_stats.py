@@ -82,7 +82,7 @@ def _disk(blkio: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _by_operation(rows: Iterable[Mapping[str, Any]] | None) -> dict[str, int]:
-    """Sum over devices; empty without any row, as for the files (engine/usage/cgroup.py)."""
+    """Sum over devices; empty without any row, as for the files (engine/usage/disk.py)."""
     if not rows:
         return {}
     sums = {"read": 0, "write": 0}

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import fields
 
 from controller.engine.kernel.cgroups import Cgroups, Unreadable
-from controller.engine.usage.cgroup import working_set_bytes
+from controller.engine.usage.memory import working_set_bytes
 from controller.kinds.common.quantity import format_bytes
 from controller.kinds.observed.observed import Container, OutOfBandSettings, State
 from controller.kinds.planning.outcome import Outcome, Waiting

@@ -22,7 +22,7 @@ class NetworkUsage(NamedTuple):
 class Usage(NamedTuple):
     """Usage of one running container at one time. None: not available on this host, or no limit is set.
 
-    Counters start at the container's last start. engine/usage/cgroup.py names the sources for cgroup v1 and v2. It is a
+    Counters start at the container's last start. engine/usage/ names the sources for cgroup v1 and v2. It is a
     tuple, which is made four times as fast as a frozen dataclass: one for each container and scrape.
     """
 
