@@ -1,4 +1,4 @@
-"""The guard: Paddock's static nft table, loaded before Docker (deploy/paddock-guard.nft), and read here.
+"""The guard: Paddock's static nft table, loaded before Docker. Its rules: deploy/paddock-guard.nft; here they are read.
 
 Two things are added to it, both at addresses that it would drop: name servers of this host, for port 53 alone, and the
 operator's upstream proxy, for its port. It belongs in the engine's network namespace, which is the daemon's own on

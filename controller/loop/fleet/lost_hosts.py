@@ -1,15 +1,13 @@
 """Watch over the hosts' leases: while one has expired, its sandboxes and runs say that nobody can tell how they are."""
 
-from collections.abc import Iterable
 from dataclasses import replace
 
 import structlog
 
-from controller.kinds.host import host_of_lease
 from controller.kinds.planning.plan import Writes
 from controller.kinds.workflowrun import KIND as RUN
-from controller.plan.fleet.lost_hosts import lost_statuses
-from controller.ports import Clock, LeaseState, Store, StoreError
+from controller.plan.fleet.lost_hosts import away, lost_hosts, lost_statuses
+from controller.ports import Clock, Store, StoreError
 from controller.ports.fleet import Fleet
 
 LOST_SECONDS = 5.0
@@ -21,16 +19,17 @@ class LostHosts:
 
     def __init__(self, store: Store, place: Fleet, clock: Clock) -> None:
         self._store, self._place, self._clock = store, place, clock
-        self._known: frozenset[str] = frozenset()
-        self._missed: frozenset[str] = frozenset()
+        self._lost_before: frozenset[str] = frozenset()
+        self._away_before: frozenset[str] = frozenset()
 
     def observe_now(self) -> None:
         """Write the statuses of lost hosts' sandboxes and runs. After a store failure they are written next time."""
         if not self._place.leads():
             return
         try:
-            missed = away(self._store.leases()) - {self._place.host}
-            lost, self._missed = missed & self._missed, missed  # a daemon that is started again is away for a moment
+            away_now = away(self._store.leases())
+            lost = lost_hosts(away_now, self._away_before, self._place.host)
+            self._away_before = away_now
             if lost:
                 sandboxes = self._store.list("Sandbox", lean=True)[0]
                 if statuses := tuple(lost_statuses(sandboxes, lost, self._clock.now())):
@@ -54,13 +53,8 @@ class LostHosts:
                     transaction.put(replace(obj, status=write.status))
 
     def _report(self, lost: frozenset[str]) -> None:
-        for name in sorted(lost - self._known):
+        for name in sorted(lost - self._lost_before):
             _log.warning("host lost: its daemon is away", host=name)
-        for name in sorted(self._known - lost):
+        for name in sorted(self._lost_before - lost):
             _log.info("host is back", host=name)
-        self._known = lost
-
-
-def away(leases: Iterable[LeaseState]) -> frozenset[str]:
-    """Return the hosts whose lease has expired, by the store's clock: their daemon is away."""
-    return frozenset(host_of_lease(lease.name) for lease in leases if lease.seconds_left < 0) - {""}
+        self._lost_before = lost

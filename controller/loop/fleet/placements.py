@@ -24,11 +24,11 @@ from controller.kinds.registry import discover
 from controller.kinds.sandboxpool import KIND as POOL
 from controller.loop.clock import boot_seconds
 from controller.loop.desired import Desired
-from controller.loop.fleet.lost_hosts import away
 from controller.loop.garbage import GarbageCollector
 from controller.plan.fleet import placements as plan
 from controller.plan.fleet import spread
 from controller.plan.fleet.image_places import selects_images
+from controller.plan.fleet.lost_hosts import away
 from controller.plan.fleet.placement_quota import PlacementQuota, bounded_namespaces
 from controller.policy.levels.levels import Policy
 from controller.policy.profiles import with_profiles

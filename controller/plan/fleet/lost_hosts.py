@@ -1,7 +1,11 @@
-"""Sandboxes of hosts whose daemon is away, and runs in them: they may go on, and nobody can tell. They stay bound."""
+"""Lost hosts: those whose daemon is away, and the statuses of the sandboxes and runs on them.
+
+These may go on, and nobody can tell. They stay bound.
+"""
 
 from collections.abc import Collection, Iterable, Iterator
 
+from controller.kinds.host import host_of_lease
 from controller.kinds.meta import Condition, StoredObject, stored_condition
 from controller.kinds.planning.binding import UNBOUND, host_of
 from controller.kinds.planning.plan import StatusWrite
@@ -9,9 +13,23 @@ from controller.kinds.workflowrun import CONDITION
 from controller.kinds.workflowrun import KIND as RUN
 from controller.plan.base.status_json import dated
 from controller.plan.fleet.unknown_hosts import REASON as UNKNOWN
+from controller.ports.store import LeaseState
 
 REASON = "HostLost"
 _SANDBOX = "the sandbox may run on, and is not started elsewhere"
+
+
+def away(leases: Iterable[LeaseState]) -> frozenset[str]:
+    """Return the hosts whose lease has expired, by the store's clock: their daemon is away."""
+    return frozenset(host_of_lease(lease.name) for lease in leases if lease.seconds_left < 0) - {""}
+
+
+def lost_hosts(away_now: Collection[str], away_before: Collection[str], own_host: str) -> frozenset[str]:
+    """Return the hosts that are lost: away in two checks in a row, for a daemon that restarts is away for a moment.
+
+    The host of the daemon that asks is never lost, whatever its lease says.
+    """
+    return frozenset(away_now) & frozenset(away_before) - {own_host}
 
 
 def lost_statuses(objects: Iterable[StoredObject], lost: Collection[str], now: float) -> Iterator[StatusWrite]:
