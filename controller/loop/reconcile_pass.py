@@ -299,7 +299,7 @@ class ReconcilePass:
         index = index_of(instances)
         own_amounts = {
             **index.reserved,
-            **{replicas_scope(uid): Amount(sandboxes=index.of_pools.get(uid, 0)) for uid in most},
+            **{replicas_scope(uid): Amount(sandboxes=index.counts_by_whole_pool.get(uid, 0)) for uid in most},
         }
         stored = self._store.reservations(*sorted(quotas), *map(replicas_scope, sorted(most)))
         return {name: amount - own_amounts.get(name, Amount()) for name, amount in stored.items()}

@@ -19,14 +19,14 @@ class InstanceIndex:
     """Sums and lists of instances. `reserved` is by namespace, the host ("") and pool (`pool_scope`).
 
     `user_ids` are those of records, by uid. `members` are the uids of warm and retired members by their pool's uid,
-    `of_pools` the number of instances that are or were a whole pool's, by its uid. `own_uids` are all that are still
-    members, `claiming` the claims under way.
+    `counts_by_whole_pool` the number of instances that are or were a whole pool's, by its uid. `own_uids` are all that
+    are still members, `claiming` the claims under way.
     """
 
     reserved: Mapping[str, Amount] = field(default_factory=lambda: _NO_AMOUNTS)
     user_ids: Mapping[str, int] = field(default_factory=lambda: _NO_COUNTS)
     members: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: _NO_MEMBERS)
-    of_pools: Mapping[str, int] = field(default_factory=lambda: _NO_COUNTS)
+    counts_by_whole_pool: Mapping[str, int] = field(default_factory=lambda: _NO_COUNTS)
     own_uids: frozenset[str] = frozenset()
     claiming: frozenset[str] = frozenset()
 
@@ -38,7 +38,7 @@ class InstanceIndex:
             moved_sums(self.reserved, ((before, now) for _, before, now in change_list)),
             _moved_ids(self.user_ids, change_list),
             members=_moved_members(self.members, change_list),
-            of_pools=_moved_counts(self.of_pools, change_list),
+            counts_by_whole_pool=_moved_counts(self.counts_by_whole_pool, change_list),
             own_uids=self.own_uids - uids | {uid for uid, _, now in change_list if now is not None and now.member_uid},
             claiming=self.claiming - uids
             | {uid for uid, _, now in change_list if now is not None and now.state.claiming},

@@ -41,12 +41,13 @@ class CapacityLedger:
     ) -> None:
         """`usage` is by namespace, pool (`pool_scope`) and the host (""), whose name is `host`."""
         self.bounds = bounds(quotas.values(), facts, host)
-        self._of_pools = pool_quotas(pools)
+        self._pool_bounds = pool_quotas(pools)
         self._used = dict(usage)
         self._first: dict[QuotaBound, str] = {}  # the first pending object of each bound
         self._given: set[str] = set()
-        # Scopes (a namespace, the host) with pending objects: warm members of pools below this priority give way.
-        self.crowded: dict[str, float] = {}
+        # Scopes (a namespace, the host) with pending objects, each with the heaviest one's weight: warm members of
+        # pools below this priority give way.
+        self.pending_weights: dict[str, float] = {}
         self.shortages: list[Shortage] = []
 
     def usage(self, namespace: str) -> Amount:
@@ -76,7 +77,7 @@ class CapacityLedger:
         lacking = []
         never = not claim.holds_up
         lacking_resources: list[tuple[QuotaBound, str]] = []
-        for bound in (*self._of_pools.get(of, ()), *namespace_bounds, *self.bounds[HOST]):
+        for bound in (*self._pool_bounds.get(of, ()), *namespace_bounds, *self.bounds[HOST]):
             verdict = judge(bound, self.usage(bound.namespace), total, base)
             ahead = f"{self._first[bound]} is ahead of it" if bound in self._first else ""
             if reason := "; ".join(text for text in (*verdict.reasons, ahead) if text):
@@ -89,13 +90,13 @@ class CapacityLedger:
         if message:
             for bound in () if never else lacking:
                 self._first.setdefault(bound, _describe(asking))
-                before = self.crowded.get(bound.namespace, -math.inf)
-                self.crowded[bound.namespace] = max(before, _weight(asking))
+                before = self.pending_weights.get(bound.namespace, -math.inf)
+                self.pending_weights[bound.namespace] = max(before, _weight(asking))
             return ", and ".join(message)
         for scope in (namespace, HOST):
             self._used[scope] = self.usage(scope) + total - base
             self._given.add(scope)
-        if of in self._of_pools:
+        if of in self._pool_bounds:
             self._used[of] = self.usage(of) + amount_of(claim.total) - amount_of(claim.base)
             self._given.add(of)
         return ""
@@ -110,7 +111,7 @@ class CapacityLedger:
     def ceilings(self, host: str) -> tuple[Ceiling, ...]:
         """Return the amounts assumed where capacity was given: the store must not come to hold more. `host` is ours."""
         host_bound = host_scope(host)
-        bounded = [scope for scope in sorted(self._given) if scope in self.bounds or scope in self._of_pools]
+        bounded = [scope for scope in sorted(self._given) if scope in self.bounds or scope in self._pool_bounds]
         return tuple(Ceiling(scope if scope != HOST else host_bound, self.usage(scope)) for scope in bounded)
 
 

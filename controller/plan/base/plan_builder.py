@@ -71,7 +71,7 @@ class PlanBuilder:
     """Devices given away in this pass."""
     queued: Counter[str] = field(default_factory=Counter)
     """Sandboxes that wait for a place in a pool, by pool."""
-    gave: set[str] = field(default_factory=set)
+    gave_way_in: set[str] = field(default_factory=set)
     """Scopes in which a pool gave way in this pass (namespaces, the host): one step a pass and scope."""
     claiming: set[str] = field(default_factory=set)
     """Uids of sandboxes whose limits are not in force since they were claimed."""

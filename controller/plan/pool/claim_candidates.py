@@ -149,7 +149,7 @@ def _missing(pool: Pool, sandbox: Sandbox, policy: Policy) -> str:
         return "is being deleted"
     if pool.obj.created_at > sandbox.obj.created_at:
         return "was created after it"
-    differing = list(differences(pool, sandbox, policy))
+    differing = list(pool_differences(pool, sandbox, policy))
     if differing:
         return f"has other members: {', '.join(differing)}"
     if sandbox.spec is not None and pool.template is not None:
@@ -163,7 +163,7 @@ def _missing(pool: Pool, sandbox: Sandbox, policy: Policy) -> str:
     return "had no member ready of its template as it is now"
 
 
-def differences(pool: Pool, sandbox: Sandbox, policy: Policy) -> Iterator[str]:
+def pool_differences(pool: Pool, sandbox: Sandbox, policy: Policy) -> Iterator[str]:
     """Yield the fields in which the sandbox's container differs from the pool's, other than those changed in place."""
     spec = sandbox.spec
     template = pool.template
@@ -172,15 +172,17 @@ def differences(pool: Pool, sandbox: Sandbox, policy: Policy) -> Iterator[str]:
         return
     if admit_with(spec, template, policy) or admit_with(member, template, policy):
         return
-    ours, pool_config = (
-        render(sandbox_spec, template, name="box", uid="", policy=policy).config for sandbox_spec in (spec, member)
+    of_sandbox, of_pool = (
+        # One name for both: it is no difference between them.
+        render(sandbox_spec, template, name="sandbox", uid="", policy=policy).config
+        for sandbox_spec in (spec, member)
     )
     for field in fields(ContainerConfig):
         if field.metadata.get("mutable") or field.name in _PRIVATE:
             continue
-        desired, observed = getattr(ours, field.name), getattr(pool_config, field.name)
-        if desired != observed:
-            yield f"{_camel(field.name)} {_short_text(observed)}, desired {_short_text(desired)}"
+        sandbox_value, pool_value = getattr(of_sandbox, field.name), getattr(of_pool, field.name)
+        if sandbox_value != pool_value:
+            yield f"{_camel(field.name)} {_short_text(pool_value)}, desired {_short_text(sandbox_value)}"
 
 
 def _camel(name: str) -> str:

@@ -13,6 +13,7 @@ from controller.kinds.planning.snapshot import Pool, Snapshot
 from controller.plan.base.instance_index import index_of
 from controller.plan.base.plan_builder import PlanBuilder
 from controller.plan.pool.sandboxpool import Member, Turnover
+from controller.policy.quota_ledger import HOST
 
 
 def in_order(pools: Iterable[Pool]) -> list[Pool]:
@@ -24,10 +25,10 @@ def give_way(
     builder: PlanBuilder, snapshot: Snapshot, pool: Pool, turnover: Turnover, members: Sequence[Member]
 ) -> Turnover:
     """Return the pool's turnover in view of pending objects: no new members, and perhaps one member less."""
-    scopes = _pools_without_room(builder, pool)
+    scopes = _scopes_to_yield_to(builder, pool)
     if not scopes:
         return turnover
-    leaving_uids = {member.uid for member in turnover.retired}
+    leaving_uids = {member.uid for member in turnover.to_retire}
     staying = [
         member.instance
         for member in members
@@ -35,16 +36,19 @@ def give_way(
     ]
     all_members = (snapshot.instances[uid] for uid in index_of(snapshot.instances).all_members())
     leaving_members = [member for member in all_members if member.role == RETIRED and member.reserves.pids]
-    on_its_way = any(member.namespace in scopes or "" in scopes for member in (*leaving_members, *turnover.retired))
-    if not staying or on_its_way or builder.gave & scopes:
+    # What is being removed may be all that is needed: wait for it.
+    is_room_coming = any(
+        member.namespace in scopes or HOST in scopes for member in (*leaving_members, *turnover.to_retire)
+    )
+    if not staying or is_room_coming or builder.gave_way_in & scopes:
         return replace(turnover, new=())
-    builder.gave |= scopes
+    builder.gave_way_in |= scopes
     youngest = max(staying, key=lambda member: (member.created_at, member.uid))
-    return replace(turnover, new=(), retired=(*turnover.retired, replace(youngest, role=RETIRED)))
+    return replace(turnover, new=(), to_retire=(*turnover.to_retire, replace(youngest, role=RETIRED)))
 
 
-def _pools_without_room(builder: PlanBuilder, pool: Pool) -> set[str]:
+def _scopes_to_yield_to(builder: PlanBuilder, pool: Pool) -> set[str]:
     """Return the scopes of pending objects that this pool gives way to: its namespace, the host ("")."""
-    waiting = builder.ledger.crowded if builder.ledger is not None else {}
-    mine = pool.spec.priority if pool.spec else -math.inf
-    return {scope for scope in (pool.obj.namespace, "") if waiting.get(scope, -math.inf) > mine}
+    pending_weights = builder.ledger.pending_weights if builder.ledger is not None else {}
+    priority = pool.spec.priority if pool.spec else -math.inf
+    return {scope for scope in (pool.obj.namespace, HOST) if pending_weights.get(scope, -math.inf) > priority}

@@ -18,7 +18,6 @@ from controller.plan.base.plan_builder import PlanBuilder
 from controller.plan.base.reasons import IMAGE_PULLING
 from controller.plan.base.reconcile_context import Decision, ReconcileContext
 from controller.policy.images import has_recipe
-from controller.policy.levels.levels import Policy
 from controller.policy.sandbox import admit_with, render
 
 _RETRY_SECONDS = 1.0
@@ -48,9 +47,12 @@ def under_way(snapshot: Snapshot, memo: Memo) -> set[str]:
     return {fetch.image for uid, fetch in memo.fetches.items() if uid in snapshot.in_flight}
 
 
-def pool_scope(builder: PlanBuilder, snapshot: Snapshot, pool: Pool, policy: Policy, memo: Memo) -> str:
+def pull_for_pool(builder: PlanBuilder, pool: Pool) -> str:
     """Pull the image of a pool that keeps no member warm. Return the message of why it is missing, or ""."""
-    uid, spec = pool.obj.uid, pool.spec
+    snapshot = builder.snapshot
+    memo = builder.memo
+    uid = pool.obj.uid
+    spec = pool.spec
     if spec is None or spec.warm_replicas or pool.template is None or pool.obj.deleted_at is not None:
         memo.fetches.pop(uid, None)
         return ""
@@ -58,13 +60,14 @@ def pool_scope(builder: PlanBuilder, snapshot: Snapshot, pool: Pool, policy: Pol
     if fetch is None or fetch.template is not pool.template:
         fetch = Fetch(pool.template, "")
     if uid not in snapshot.in_flight:
-        fetch = _fetch(builder, snapshot, pool, policy, _after_attempt(builder, snapshot, pool, fetch))
+        fetch = _begin_pull(builder, pool, _after_attempt(builder, pool, fetch))
     memo.fetches[uid] = fetch
     return fetch.message
 
 
-def _after_attempt(builder: PlanBuilder, snapshot: Snapshot, pool: Pool, fetch: Fetch) -> Fetch:
+def _after_attempt(builder: PlanBuilder, pool: Pool, fetch: Fetch) -> Fetch:
     """Return the state of the pull after an attempt that just ended."""
+    snapshot = builder.snapshot
     result = snapshot.results.get(pool.obj.uid)
     for _, outcome in result.done if result is not None else ():
         if isinstance(outcome, Ok):
@@ -79,7 +82,10 @@ def _after_attempt(builder: PlanBuilder, snapshot: Snapshot, pool: Pool, fetch: 
     return fetch
 
 
-def _fetch(builder: PlanBuilder, snapshot: Snapshot, pool: Pool, policy: Policy, prior: Fetch) -> Fetch:
+def _begin_pull(builder: PlanBuilder, pool: Pool, prior: Fetch) -> Fetch:
+    """Return the state of the pull, with its action added to the plan if it is due."""
+    snapshot = builder.snapshot
+    policy = builder.policy
     spec = member_spec(pool)
     if prior.is_here or spec is None or pool.template is None or admit_with(spec, pool.template, policy):
         return prior  # what a member would be refused for is not pulled either
@@ -94,23 +100,23 @@ def _fetch(builder: PlanBuilder, snapshot: Snapshot, pool: Pool, policy: Policy,
         builder.wakes.append(snapshot.now + _RETRY_SECONDS)
         return prior
     builder.pulling.add(prior.image)
-    fetch = BuildImage if has_recipe(rendered.config.image) else PullImage
-    action = fetch(rendered.config.image, f"for claims from pool {pool.obj.name}")
-    builder.groups.append(Group(pool.obj.ref, pool.obj.generation, False, (action,)))
+    action_type = BuildImage if has_recipe(rendered.config.image) else PullImage
+    action = action_type(rendered.config.image, f"for claims from pool {pool.obj.name}")
+    builder.groups.append(Group(pool.obj.ref, pool.obj.generation, deleting=False, actions=(action,)))
     return prior
 
 
 def _has_container(snapshot: Snapshot, image: str) -> bool:
     """Return True if a container of this image exists."""
-    return any(instance.state.image_id for instance in snapshot.instances.values() if _of(instance, image))
+    return any(instance.state.image_id for instance in snapshot.instances.values() if _is_of_image(instance, image))
 
 
 def _is_being_fetched(builder: PlanBuilder, snapshot: Snapshot, image: str) -> bool:
     busy_instances = (instance for instance in snapshot.instances.values() if instance.uid in snapshot.in_flight)
     return image in builder.pulling or any(
-        not instance.state.container for instance in busy_instances if _of(instance, image)
+        not instance.state.container for instance in busy_instances if _is_of_image(instance, image)
     )
 
 
-def _of(instance: Instance, image: str) -> bool:
+def _is_of_image(instance: Instance, image: str) -> bool:
     return instance.state.made_from.get("image") == image

@@ -20,13 +20,15 @@ from controller.plan.pool.sandboxpool import (
     WAITING,
     Member,
     PoolCount,
+    Turnover,
+    claimable_members,
     member_of,
     plan_turnover,
-    ready_ones,
     replicas,
     retirements,
 )
 from controller.plan.sandbox.object_context import own_containers, rendered_with
+from controller.policy.quota_ledger import HOST
 from controller.policy.sandbox import admit_with
 
 
@@ -37,58 +39,85 @@ def reconcile_pools(builder: PlanBuilder) -> None:
 
 
 def reconcile_pool(builder: PlanBuilder, pool: Pool) -> None:
-    """Add what one pool needs, given the decisions for its members."""
+    """Add what one pool needs, given the decisions for its members.
+
+    On one of several hosts, `pool` may be this host's part of a whole pool. Its members and the sandboxes claimed from
+    it are counted under the uid of the whole one, whose `maxReplicas` holds over all hosts.
+    """
     snapshot = builder.snapshot
-    policy = builder.policy
-    memo = builder.memo
     if snapshot.observed.blind:
         return
-    index, uid = index_of(snapshot.instances), whole_uid(pool.obj)
-    own_members = [snapshot.instances[member_uid] for member_uid in index.members.get(pool.obj.uid, ())]
-    total = index.of_pools.get(uid, 0)
-    members = _warm_members(builder, pool, own_members)
-    retiring = sum(member.role == RETIRED for member in own_members)
-    claimed = total - len(members) - retiring
-    demand = claimed + builder.granted[uid] + builder.queued[uid]
-    is_crowded = builder.ledger is not None and not {pool.obj.namespace, ""}.isdisjoint(builder.ledger.crowded)
+    index = index_of(snapshot.instances)
+    uid = whole_uid(pool.obj)
+    instances = [snapshot.instances[member_uid] for member_uid in index.members.get(pool.obj.uid, ())]
+    members = _warm_members(builder, pool, instances)
+    being_removed = sum(instance.role == RETIRED for instance in instances)
+    # Of this host alone, as all instances here: warm members, those being removed, and claimed sandboxes.
+    local_count = index.counts_by_whole_pool.get(uid, 0)
+    claimed = local_count - len(members) - being_removed
     pressure_message = snapshot.pressure.message()
-    image = "" if total or pressure_message else preload.pool_scope(builder, snapshot, pool, policy, memo)
-    whole_pool, free = _of_whole(builder, pool)
-    whole_pool = _drained(whole_pool) if cordon.drained(snapshot) else whole_pool
+    bounded_pool, places_left = _bounded_by_whole(builder, pool)
     turnover = plan_turnover(
-        whole_pool,
+        _without_warm_members(bounded_pool) if cordon.drained(snapshot) else bounded_pool,
         members,
-        PoolCount(retiring, claimed, demand, free),
-        used_uids=snapshot.instances.keys(),
+        PoolCount(
+            being_removed=being_removed,
+            claimed=claimed,
+            demand=claimed + builder.granted[uid] + builder.queued[uid],
+            places_left=places_left,
+        ),
+        taken_uids=snapshot.instances.keys(),
         now=snapshot.now,
         pressure_message=pressure_message,
-        image=image,
+        # With an instance, the image is here; under pressure, nothing is pulled.
+        missing_image="" if local_count or pressure_message else preload.pull_for_pool(builder, pool),
         host=snapshot.fleet.host,
     )
-    builder.events += pressure.retirement_events(pool.obj.ref, turnover.retired, snapshot.pressure, snapshot.now)
+    builder.events += pressure.retirement_events(pool.obj.ref, turnover.to_retire, snapshot.pressure, snapshot.now)
     turnover = preemption.give_way(builder, snapshot, pool, turnover, members)
-    if free is not None and pool.spec is not None and (turnover.new or builder.granted[uid]):
+    if places_left is not None and pool.spec is not None and (turnover.new or builder.granted[uid]):
+        # Other hosts may add members at the same time: the store checks the maximum once more as it writes.
         builder.ceilings.append(Ceiling(replicas_scope(uid), Amount(sandboxes=pool.spec.max_replicas or 0)))
-    builder.warm += ready_ones(pool, members)
+    builder.warm += claimable_members(pool, members)
     if snapshot.fleet.shares_store:
-        _offer(builder, pool, members)
-    leaving_uids = {member.uid for member in turnover.retired}
-    busy_uids = snapshot.in_flight | {group.ref.uid for group in builder.groups}
-    builder.instances = [instance for instance in builder.instances if instance.uid not in leaving_uids - busy_uids]
-    retired = [member for member in turnover.retired if member.uid not in busy_uids]
-    builder.instances += (*retired, *turnover.new)
-    builder.retirements += retirements(
-        pool, members, retired, is_crowded=is_crowded or bool(pressure_message), now=snapshot.now
-    )
+        _offer_to_other_hosts(builder, pool, members)
+    _add_turnover(builder, pool, members, turnover)
     status = {**turnover.status, "host": snapshot.fleet.host}
-    if free is not None and builder.queued[uid]:  # warm members on other hosts have to give way, too
+    if places_left is not None and builder.queued[uid]:  # warm members on other hosts have to give way, too
         status[WAITING] = builder.queued[uid]
     if status != pool.obj.status:
         builder.statuses.append(StatusWrite(pool.obj.ref, status))
-    if turnover.until is not None:
-        builder.wakes.append(turnover.until)
-    if pool.obj.deleted_at is not None and not members and not retiring and FINALIZER in pool.obj.finalizers:
+    if turnover.next_expiry is not None:
+        builder.wakes.append(turnover.next_expiry)
+    if pool.obj.deleted_at is not None and not instances and FINALIZER in pool.obj.finalizers:
         builder.finalized.append(pool.obj.ref)
+
+
+def _add_turnover(builder: PlanBuilder, pool: Pool, members: Sequence[Member], turnover: Turnover) -> None:
+    """Add the records of new members and of those to retire, and the reasons of the latter.
+
+    A member with an action under way, or planned in this pass, is left to a later pass: its record says what that
+    action is about.
+    """
+    snapshot = builder.snapshot
+    busy_uids = snapshot.in_flight | {group.ref.uid for group in builder.groups}
+    to_retire = [member for member in turnover.to_retire if member.uid not in busy_uids]
+    retired_uids = {member.uid for member in to_retire}
+    # In place of the records that this pass decided for them as warm members.
+    builder.instances = [instance for instance in builder.instances if instance.uid not in retired_uids]
+    builder.instances += (*to_retire, *turnover.new)
+    builder.retirements += retirements(
+        pool,
+        members,
+        to_retire,
+        needs_room=_has_pending_sandboxes(builder, pool) or bool(snapshot.pressure.message()),
+        now=snapshot.now,
+    )
+
+
+def _has_pending_sandboxes(builder: PlanBuilder, pool: Pool) -> bool:
+    """Return True if something waits for capacity in the pool's namespace, or on the host."""
+    return builder.ledger is not None and not {pool.obj.namespace, HOST}.isdisjoint(builder.ledger.pending_weights)
 
 
 def _warm_members(builder: PlanBuilder, pool: Pool, instances: Iterable[Instance]) -> list[Member]:
@@ -113,25 +142,26 @@ def _warm_members(builder: PlanBuilder, pool: Pool, instances: Iterable[Instance
     return members
 
 
-def _of_whole(builder: PlanBuilder, pool: Pool) -> tuple[Pool, int | None]:
-    """Return the pool, and the number of members that its maximum over all hosts leaves; None if that is its own.
+def _bounded_by_whole(builder: PlanBuilder, pool: Pool) -> tuple[Pool, int | None]:
+    """Return the pool as this host is to keep it, and the places that the maximum of its whole pool leaves.
 
-    Of a part, the maximum takes no warm member away: its `warmReplicas` do, and sandboxes here that wait for a place.
+    None: it is no part of a pool with a maximum over several hosts, and its own `maxReplicas` holds. Of a part, that
+    maximum takes no warm member away: its `warmReplicas` do, and sandboxes here that wait for a place.
     """
     uid, spec = whole_uid(pool.obj), pool.spec
     if uid == pool.obj.uid or spec is None or spec.max_replicas is None:
         return pool, None
     warm = max(0, spec.warm_replicas - builder.queued[uid])
-    free = spec.max_replicas - replicas(builder.snapshot, uid) - builder.granted[uid] - builder.queued[uid]
-    return replace(pool, spec=spec.model_copy(update={"max_replicas": None, "warm_replicas": warm})), free
+    places_left = spec.max_replicas - replicas(builder.snapshot, uid) - builder.granted[uid] - builder.queued[uid]
+    return replace(pool, spec=spec.model_copy(update={"max_replicas": None, "warm_replicas": warm})), places_left
 
 
-def _drained(pool: Pool) -> Pool:
-    """Return the pool as one that wants nothing ready: its host is being emptied."""
+def _without_warm_members(pool: Pool) -> Pool:
+    """Return the pool as one that keeps no member warm: its host is being emptied."""
     return replace(pool, spec=pool.spec.model_copy(update={"warm_replicas": 0})) if pool.spec is not None else pool
 
 
-def _offer(builder: PlanBuilder, pool: Pool, members: Sequence[Member]) -> None:
+def _offer_to_other_hosts(builder: PlanBuilder, pool: Pool, members: Sequence[Member]) -> None:
     """Record which members the daemons of other hosts may claim: those that are ready, by what they are."""
     spec = member_spec(pool)
     if spec is None or pool.template is None or admit_with(spec, pool.template, builder.policy):
@@ -141,7 +171,7 @@ def _offer(builder: PlanBuilder, pool: Pool, members: Sequence[Member]) -> None:
     for member in members:
         now = decided.get(member.instance.uid, member.instance)
         new_key = key if member.ready and pool.obj.deleted_at is None else ""
-        free = now.uid not in builder.snapshot.in_flight
-        if free and now.role == WARM and now.state.ready_key != new_key:
+        is_idle = now.uid not in builder.snapshot.in_flight
+        if is_idle and now.role == WARM and now.state.ready_key != new_key:
             decided[now.uid] = replace(now, state=replace(now.state, ready_key=new_key))
     builder.instances = list(decided.values())

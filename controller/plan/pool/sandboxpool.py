@@ -47,12 +47,16 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class Turnover:
-    """Changes of a pool: new members, members to retire, its status, and when the next member is too old."""
+    """Changes of a pool."""
 
     new: tuple[Instance, ...]
-    retired: tuple[Instance, ...]
+    """Members to add."""
+    to_retire: tuple[Instance, ...]
+    """Members to remove, with the role RETIRED."""
     status: Mapping[str, Any]
-    until: float | None
+    """Its new status."""
+    next_expiry: float | None
+    """Time at which the next member is too old, Unix seconds; None: none will be, or one is now."""
 
 
 def without_used(snapshot: Snapshot) -> Snapshot:
@@ -148,16 +152,16 @@ def member_of(
 
 @dataclass(frozen=True, slots=True)
 class PoolCount:
-    """Members and sandboxes of one pool, beside its warm members."""
+    """Members and sandboxes of one pool on this host, beside its warm members."""
 
-    retiring: int
-    """Members that are being removed."""
+    being_removed: int
+    """Retired members whose containers are not gone yet."""
     claimed: int
     """Sandboxes that came from it."""
     demand: int
     """`claimed`, and the sandboxes that are to come from it now, or wait for it: warm members give way to them."""
-    free: int | None = None
-    """Members that the maximum of a whole pool leaves over all hosts, if this is its part; None: it is not."""
+    places_left: int | None = None
+    """Members that the maximum of the whole pool still leaves, over all hosts; None: this is no part of one."""
 
 
 def plan_turnover(
@@ -165,30 +169,30 @@ def plan_turnover(
     members: Sequence[Member],
     count: PoolCount,
     *,
-    used_uids: Collection[str],
+    taken_uids: Collection[str],
     now: float,
     pressure_message: str = "",
-    image: str = "",
+    missing_image: str = "",
     host: str = NAME,
 ) -> Turnover:
     """Return the changes of one pool.
 
-    `used_uids` are those of all instances. With a `pressure_message` of the host no member is kept. `image` is why the
-    pool's image is missing. `host` is the name of this host.
+    `taken_uids` are those of all instances: no new member gets one. With a `pressure_message` of the host no member is
+    kept. `missing_image` is the reason why the pool's image is missing. `host` is the name of this host.
     """
     warm_count = 0 if pressure_message or shares_volumes(pool.template) else _warm_count(pool, count.demand)
     surge = _surge(pool, members, count, warm_count)
-    if count.free is not None:
-        surge = min(surge, max(0, count.free))
+    if count.places_left is not None:
+        surge = min(surge, max(0, count.places_left))
     out = _to_retire(members, warm_count, surge)
     new = _to_add(pool, members, count, warm_count)
-    if count.free is not None:
-        new = min(new, max(0, count.free))
+    if count.places_left is not None:
+        new = min(new, max(0, count.places_left))
     if pool.template is None or pool.obj.deleted_at is not None:
         new = 0
     if pool.obj.deleted_at is not None:
         out = list(members)
-    fresh = tuple(_new_member(pool, uid, now, host) for uid in _uids(pool, now, used_uids, new))
+    fresh = tuple(_new_member(pool, uid, now, host) for uid in _uids(pool, now, taken_uids, new))
     retired = tuple(replace(member.instance, role=RETIRED) for member in out)
     remaining = [member for member in members if member not in out]
     births = [member.instance.created_at for member in remaining]
@@ -197,7 +201,7 @@ def plan_turnover(
         if births and pool.spec and not any(m.stale for m in remaining)
         else None
     )
-    full = _FULL if count.free is not None and count.free <= len(fresh) else ""
+    full = _FULL if count.places_left is not None and count.places_left <= len(fresh) else ""
     status = _status(
         pool,
         remaining,
@@ -206,7 +210,7 @@ def plan_turnover(
         warm_count=warm_count,
         now=now,
         pressure_message=pressure_message,
-        image=image,
+        missing_image=missing_image,
         full=full,
     )
     return Turnover(fresh, retired, status, until)
@@ -224,7 +228,7 @@ def _surge(pool: Pool, members: Sequence[Member], count: PoolCount, warm_count: 
     if pool.spec is None or not any(member.stale for member in members):
         return 0
     most = pool.spec.max_replicas
-    return 1 if most is None or warm_count + count.demand + count.retiring < most else 0
+    return 1 if most is None or warm_count + count.demand + count.being_removed < most else 0
 
 
 def _to_add(pool: Pool, members: Sequence[Member], count: PoolCount, warm_count: int) -> int:
@@ -233,7 +237,7 @@ def _to_add(pool: Pool, members: Sequence[Member], count: PoolCount, warm_count:
     current = sum(not member.stale for member in members)
     most = warm_count + _surge(pool, members, count, warm_count)
     if pool.spec.max_replicas is not None:
-        most = min(most, pool.spec.max_replicas - count.demand - count.retiring)
+        most = min(most, pool.spec.max_replicas - count.demand - count.being_removed)
     return max(0, min(warm_count - current, most - len(members)))
 
 
@@ -251,14 +255,14 @@ def _to_retire(members: Sequence[Member], warm_count: int, surge: int) -> list[M
     return out + order[:excess]
 
 
-def _uids(pool: Pool, now: float, used_uids: Collection[str], count: int) -> Iterator[str]:
+def _uids(pool: Pool, now: float, taken_uids: Collection[str], count: int) -> Iterator[str]:
     """Yield unused uids, derived from the pool's uid and the time: nothing here may be random."""
     serial, yielded = 0, 0
     while yielded < count:
         digits = hashlib.sha256(f"{pool.obj.uid}/{now!r}/{serial}".encode()).hexdigest()
         uid = f"{digits[:8]}-{digits[8:12]}-8{digits[12:15]}-8{digits[15:18]}-{digits[18:30]}"  # RFC 9562, version 8
         serial += 1
-        if uid not in used_uids:
+        if uid not in taken_uids:
             yielded += 1
             yield uid
 
@@ -289,7 +293,7 @@ def _status(
     warm_count: int,
     now: float,
     pressure_message: str,
-    image: str,
+    missing_image: str,
     full: str,
 ) -> Mapping[str, Any]:
     ready = sum(member.ready for member in members)
@@ -297,7 +301,13 @@ def _status(
     generation = pool.obj.generation
     shown_pressure = pressure_message if _warm_count(pool, 0) else ""
     conditions = _conditions(
-        pool, members, ready, warm_count=warm_count, pressure_message=shown_pressure, image=image, full=full
+        pool,
+        members,
+        ready,
+        warm_count=warm_count,
+        pressure_message=shown_pressure,
+        missing_image=missing_image,
+        full=full,
     )
     return {
         "observedGeneration": generation,
@@ -310,7 +320,14 @@ def _status(
 
 
 def _conditions(
-    pool: Pool, members: Sequence[Member], ready: int, *, warm_count: int, pressure_message: str, image: str, full: str
+    pool: Pool,
+    members: Sequence[Member],
+    ready: int,
+    *,
+    warm_count: int,
+    pressure_message: str,
+    missing_image: str,
+    full: str,
 ) -> Iterator[Condition]:
     trouble = next((f"{member.instance.state.hostname}: {member.trouble}" for member in members if member.trouble), "")
     if pool.broken or pool.template is None:
@@ -338,8 +355,8 @@ def _conditions(
         yield Condition("Degraded", "True", "ImagePullFailed", trouble)
     elif trouble:
         yield Condition("Degraded", "True", "MembersFail", trouble)
-    elif image:
-        yield Condition("Degraded", "True", "ImagePullFailed", image)
+    elif missing_image:
+        yield Condition("Degraded", "True", "ImagePullFailed", missing_image)
     else:
         yield Condition("Degraded", "False", "AsExpected")
 
@@ -379,10 +396,10 @@ def place(snapshot: Snapshot, sandbox: Sandbox, granted: Mapping[str, int]) -> t
 def replicas(snapshot: Snapshot, uid: str) -> int:
     """Return the number of warm, leaving and claimed members of a whole pool over all hosts, as far as a bound asks."""
     elsewhere = snapshot.fleet.pools_elsewhere.get(replicas_scope(uid), Amount())
-    return index_of(snapshot.instances).of_pools.get(uid, 0) + elsewhere.sandboxes
+    return index_of(snapshot.instances).counts_by_whole_pool.get(uid, 0) + elsewhere.sandboxes
 
 
-def ready_ones(pool: Pool, members: Iterable[Member]) -> Iterator[Warm]:
+def claimable_members(pool: Pool, members: Iterable[Member]) -> Iterator[Warm]:
     """Yield the members that may be claimed."""
     for member in members:
         if member.ready:
@@ -390,7 +407,7 @@ def ready_ones(pool: Pool, members: Iterable[Member]) -> Iterator[Warm]:
 
 
 def retirements(
-    pool: Pool, members: Sequence[Member], retired: Iterable[Instance], *, is_crowded: bool, now: float
+    pool: Pool, members: Sequence[Member], retired: Iterable[Instance], *, needs_room: bool, now: float
 ) -> Iterator[Retirement]:
     """Yield the reason of each of these retirements."""
     member_by_uid = {member.instance.uid: member for member in members}
@@ -398,15 +415,15 @@ def retirements(
         yield Retirement(
             instance.uid,
             pool.obj.ref,
-            _retirement_reason(pool, member_by_uid[instance.uid], is_crowded=is_crowded, now=now),
+            _retirement_reason(pool, member_by_uid[instance.uid], needs_room=needs_room, now=now),
         )
 
 
-def _retirement_reason(pool: Pool, member: Member, *, is_crowded: bool, now: float) -> str:
+def _retirement_reason(pool: Pool, member: Member, *, needs_room: bool, now: float) -> str:
     if pool.spec is not None and not waits(now, member.instance.created_at + pool.spec.max_age_seconds, float("inf")):
         return "age"
     if member.stale:
         return "outdated"
-    if is_crowded:
+    if needs_room:
         return "room"
     return "unhealthy" if member.trouble else "scale_down"
