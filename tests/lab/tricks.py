@@ -9,9 +9,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from tests.lab.sandboxes import IMAGE, document
-
 from tests.lab.internet import Lab
+from tests.lab.sandboxes import IMAGE, document
 
 TRICKY = "lab/tricky:1"
 _CHANGES = (
