@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Any
+from urllib.parse import quote
 
 from controller.engine.act.resize_checks import differences, in_use, remaining_drift, shrinks, too_small
 from controller.engine.docker.agent_runtimes import AgentRuntimes, mount_of
@@ -230,9 +231,8 @@ class Actor:
             places = self._mounts.sources(action.uid, action.config.mount_points)
             body["HostConfig"]["Mounts"] = [*places, *files, *trusted, *([mount_of(runtime)] if runtime else [])]
             body["HostConfig"]["GroupAdd"] = list(checked.groups)
-            answer = self._client.call(
-                "containers.create", lambda api: api.create_container_from_config(body, action.config.name)
-            )
+            path = f"/containers/create?name={quote(action.config.name, safe='')}"
+            answer = self._client.post("containers.create", path, body)
         except Fault as fault:
             if fault.is_gone:
                 return Transient("ImageMissing", _image_missing(action))
@@ -294,7 +294,7 @@ class Actor:
         if container is None:
             return Waiting(_GONE_RETRY_SECONDS, "ContainerGone", f"{action.name}: the container is gone")
         try:
-            self._client.call("containers.start", lambda api: api.start(container.id), container=container.id)
+            self._client.post("containers.start", f"/containers/{container.id}/start", container=container.id)
         except Fault as fault:
             if fault.unreachable or fault.is_gone:
                 raise
@@ -326,7 +326,7 @@ class Actor:
         return self._settle(
             action,
             "containers.kill",
-            lambda api: api.kill(action.container_id, action.signal),
+            f"/containers/{action.container_id}/kill?signal={quote(action.signal, safe='')}",
             done=lambda now: now is None or now.state not in _LIVE,
             ending=True,
         )
@@ -338,7 +338,7 @@ class Actor:
             return self._settle(
                 action,
                 "containers.pause",
-                lambda api: api.pause(action.container_id),
+                f"/containers/{action.container_id}/pause",
                 done=lambda now: now is not None and now.state is State.PAUSED,
             )
 
@@ -369,7 +369,7 @@ class Actor:
         return self._settle(
             action,
             "containers.unpause",
-            lambda api: api.unpause(action.container_id),
+            f"/containers/{action.container_id}/unpause",
             done=lambda now: now is not None and now.state is State.RUNNING,
         )
 
@@ -385,7 +385,7 @@ class Actor:
             return self._settle(
                 action,
                 "containers.rename",
-                lambda api: api.rename(action.container_id, action.name),
+                f"/containers/{action.container_id}/rename?name={quote(action.name, safe='')}",
                 done=lambda now: now is not None and now.name == action.name,
             )
         except Fault as fault:
@@ -513,12 +513,15 @@ class Actor:
         self,
         action: OnContainer,
         operation: str,
-        call: Callable[[Any], None],
+        call: str | Callable[[Any], None],
         *,
         done: Callable[[Container | None], bool],
         ending: bool = False,
     ) -> Outcome:
-        """Call, then inspect the container. After a refusal the action is done if `done` is true of the container."""
+        """Call, then inspect the container. After a refusal the action is done if `done` is true of the container.
+
+        `call` is a call of docker-py, or the path of a post.
+        """
         if self._ours(action.uid, action.container_id) is None:
             if done(None):
                 return Ok(action.container_id)
@@ -526,7 +529,10 @@ class Actor:
         if ending:
             self._before_kill(action.container_id)
         try:
-            self._client.call(operation, call, container=action.container_id)
+            if isinstance(call, str):
+                self._client.post(operation, call, container=action.container_id)
+            else:
+                self._client.call(operation, call, container=action.container_id)
         except Fault as fault:
             if fault.unreachable or not (
                 done(self._now(action.container_id))

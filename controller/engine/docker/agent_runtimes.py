@@ -40,7 +40,7 @@ class AgentRuntimes:
     def image(self) -> str:
         """Return the id of the agent's image; "" if it is not on this host. Raises Fault."""
         try:
-            return str(self._client.call("images.inspect", lambda api: api.inspect_image(IMAGE))["Id"])
+            return str(self._client.image(IMAGE)["Id"])
         except Fault as fault:
             if fault.is_gone:
                 return ""

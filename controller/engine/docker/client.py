@@ -1,5 +1,6 @@
 """Client of the engine: a bounded connection pool, a time-out on every call, every call counted and timed."""
 
+import json
 import re
 import threading
 import time
@@ -45,6 +46,7 @@ class Client:
         self._count_lock = threading.Lock()
         self._in_flight = 0
         self._bulkhead = Bulkhead()
+        self._connections = raw_http.Connections(base_url, _POOL_SIZE)
         self.first_ids = (0, 0)
 
     def call(self, operation: str, do: Callable[[Any], T], *, container: str = "") -> T:
@@ -59,44 +61,45 @@ class Client:
         self,
         operation: str,
         path: str,
-        body: Mapping[str, Any],
+        body: Mapping[str, Any] | None = None,
         *,
         container: str = "",
         timeout_seconds: float | None = None,
     ) -> dict[str, Any]:
-        """Post JSON with fields that docker-py lacks; return the answer. `path` has no version. Raises Fault."""
+        """Post JSON; return the answer ({} for an empty one). `path` has no version. Raises Fault."""
         timeout = timeout_seconds or self.timeout_seconds
-        return self.call(
-            operation,
-            lambda api: _parse_answer(api.post(_url(api, path), json=body, timeout=timeout)),
-            container=container,
-        )
+        with self._entered(container), self._measured(operation):
+            return self._parsed(self._connections.change(self._versioned(path), body, timeout))
+
+    def get(
+        self, operation: str, path: str, *, container: str = "", timeout_seconds: float | None = None
+    ) -> dict[str, Any]:
+        """Return the answer to a request that only reads. `path` has no version. Raises Fault."""
+        timeout = timeout_seconds or self.timeout_seconds
+        with self._entered(container), self._measured(operation):
+            return self._parsed(self._connections.read(self._versioned(path), timeout))
 
     def inspect(self, reference: str, *, timeout_seconds: float) -> dict[str, Any]:
         """Inspect one container, by id or name, within the time-out. Raises Fault."""
         path, timeout = f"/containers/{quote(reference, safe='')}/json", min(timeout_seconds, self.timeout_seconds)
-        return self.call(
-            "containers.inspect",
-            lambda api: _parse_answer(api.get(_url(api, path), timeout=timeout)),
-            container=reference,
-        )
+        return self.get("containers.inspect", path, container=reference, timeout_seconds=timeout)
+
+    def image(self, reference: str) -> dict[str, Any]:
+        """Inspect one image, by id or name. Raises Fault."""
+        return self.get("images.inspect", f"/images/{quote(reference, safe='/:@')}/json")
 
     def exec_state(self, exec_id: str, *, timeout_seconds: float) -> dict[str, Any]:
         """Inspect one command, within the time-out. Raises Fault."""
-        path, timeout = f"/exec/{quote(exec_id, safe='')}/json", min(timeout_seconds, self.timeout_seconds)
-        return self.call("exec.inspect", lambda api: _parse_answer(api.get(_url(api, path), timeout=timeout)))
+        timeout = min(timeout_seconds, self.timeout_seconds)
+        return self.get("exec.inspect", f"/exec/{quote(exec_id, safe='')}/json", timeout_seconds=timeout)
 
     def layer_bytes(self, container_id: str, *, timeout_seconds: float) -> int:
         """Return the size of a container's writable layer. Raises Fault.
 
         The engine walks the layer for it and holds no lock meanwhile, so other calls for the container go on.
         """
-        path = f"/containers/{quote(container_id, safe='')}/json"
-        answer = self.call(
-            "containers.size",
-            lambda api: _parse_answer(api.get(_url(api, path), params={"size": "1"}, timeout=timeout_seconds)),
-        )
-        size = answer.get("SizeRw")
+        path = f"/containers/{quote(container_id, safe='')}/json?size=1"
+        size = self.get("containers.size", path, timeout_seconds=timeout_seconds).get("SizeRw")
         if size is None or int(size) < 0:  # engines say -1 where counting failed
             raise Fault("5xx", "the engine does not tell its size", status=500)
         return int(size)
@@ -134,7 +137,7 @@ class Client:
             return raw_http.request(
                 self.base_url,
                 method,
-                f"/v{self._connected().api_version}{path}",
+                self._versioned(path),
                 timeout_seconds=timeout_seconds or self.timeout_seconds,
                 params=params,
                 body=body,
@@ -156,6 +159,18 @@ class Client:
     def close(self) -> None:
         with self._lock:
             self._drop()
+        self._connections.close()
+
+    def _versioned(self, path: str) -> str:
+        return f"/v{self._connected().api_version}{path}"
+
+    def _parsed(self, content: bytes) -> dict[str, Any]:
+        """Return the JSON of an answer. Raises Fault if it is none."""
+        try:
+            body: dict[str, Any] = json.loads(content) if content else {}
+        except ValueError as error:
+            raise fault_of(error, self.base_url) from error
+        return body
 
     def _drop(self) -> None:
         if self._api is not None:
@@ -234,18 +249,6 @@ class Client:
         with self._count_lock:
             self._in_flight += change
             self._meter.gauge("paddock_docker_requests_in_flight", self._in_flight)
-
-
-def _url(api: docker.APIClient, path: str) -> str:
-    return f"{api.base_url}/v{api.api_version}{path}"
-
-
-def _parse_answer(answer: Any) -> dict[str, Any]:
-    """Return the JSON of an answer. Raises Fault for a status of 400 or above."""
-    if answer.status_code >= 400:
-        raise raw_http.refusal(answer.status_code, answer.content)
-    body: dict[str, Any] = answer.json()
-    return body
 
 
 def version_to_use(version: Mapping[str, Any]) -> str:

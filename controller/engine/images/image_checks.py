@@ -65,7 +65,7 @@ class ImageCheck:
 
 def check_image(client: Client, image: str, config: ContainerConfig) -> ImageCheck:
     """Check an image before a container of that config is created from it. Raises Fault (404: no such image)."""
-    image_json = client.call("images.inspect", lambda api: api.inspect_image(image))
+    image_json = client.image(image)
     data = image_json.get("Config") or {}
     config = replace(config, user=config.user or user_with(data, config.own_id))
     setuid = setuid_files(image_json) if client.base_url.startswith(("unix:", "http+unix:")) else None

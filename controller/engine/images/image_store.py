@@ -35,7 +35,7 @@ class DockerImages:
 
     def find(self, name: str) -> HostImage | None:
         try:
-            answer = self._client.call("images.inspect", lambda api: api.inspect_image(name))
+            answer = self._client.image(name)
         except Fault as fault:
             if fault.is_gone:
                 return None
@@ -63,7 +63,7 @@ class DockerImages:
 
     def remove(self, image: HostImage) -> str:
         try:
-            answer = self._client.call("images.inspect", lambda api: api.inspect_image(image.id))
+            answer = self._client.image(image.id)
             if OURS not in ((answer.get("Config") or {}).get("Labels") or {}):
                 return f"it does not have the label {OURS}"
             names = _image(image.id, answer).names

@@ -95,7 +95,7 @@ def pull(client: Client, image: str, pulls: Pulls, registries: Registries) -> No
 def is_here(client: Client, image: str) -> bool:
     """Return True if the image is on this host. Raises Fault."""
     try:
-        client.call("images.inspect", lambda api: api.inspect_image(image))
+        client.image(image)
     except Fault as fault:
         if fault.is_gone:
             return False

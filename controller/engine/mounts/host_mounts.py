@@ -425,7 +425,7 @@ class HostMounts:
         raise Refused(f"the sandbox's user `{user}` has no known ids; set spec.template.user to `uid:gid`")
 
     def _images_user(self, action: BindMounts) -> str:
-        data = self._client.call("images.inspect", lambda api: api.inspect_image(action.image)).get("Config") or {}
+        data = self._client.image(action.image).get("Config") or {}
         return user_with(data, action.own_id) or str(data.get("User") or "")
 
     # In the engine's mount namespace

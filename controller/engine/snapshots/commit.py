@@ -183,7 +183,7 @@ class Committer:
 
     def _image(self, image_id: str) -> tuple[int, int]:
         """Return the bytes and the number of layers of an image. Raises Fault."""
-        image = self._client.call("images.inspect", lambda api: api.inspect_image(image_id))
+        image = self._client.image(image_id)
         return int(image.get("Size") or 0), len((image.get("RootFS") or {}).get("Layers") or ())
 
     def _check_size(self, request: CaptureRequest, info: Mapping[str, Any], image_bytes: int, ends_at: float) -> None:

@@ -152,7 +152,7 @@ class DockerSnapshots:
             problem = "it has an image, which only an admin may bring to a host"
             raise SnapshotError("ImageRefused", f"{problem}; export it without its image, and pull that here")
         try:
-            image = self._client.call("images.inspect", lambda api: api.inspect_image(name))
+            image = self._client.image(name)
         except Fault as fault:
             if not fault.is_gone:
                 raise
