@@ -85,7 +85,7 @@ def services_of(
         admit=admitting(policy, engine.observe, lambda: canary.now, loop.place),
         host=host,
         loop=LoopPorts(
-            core.waker.wake_now,
+            core.waker.wake_for_write,
             core.last,
             in_use=loop.activity,
             watches=loop.watches,

@@ -92,6 +92,19 @@ def test_renames_wait_for_the_limits_of_other_claims(harness: LoopHarness) -> No
     assert {harness.container_name("a"), harness.container_name("b")} <= set(containers(harness))
 
 
+def test_renames_of_a_burst_share_one_pass(harness: LoopHarness) -> None:
+    """Until then those sandboxes are not decided anew in each pass: many a second would decide each other's."""
+    filled(harness, 3)
+    harness.refer("a", "t", resources={"limits": {"memory": "256Mi"}})
+    harness.refer("b", "t")
+    harness.refer("c", "t")
+    harness.run_pass()
+    assert [action.name for action in actions(harness.run_pass(), RenameContainer)] == [harness.container_name("a")]
+    harness.clock.advance(0.4)
+    renames = {action.name for action in actions(harness.run_pass(), RenameContainer)}
+    assert renames == {harness.container_name("b"), harness.container_name("c")}
+
+
 def test_a_claim_moves_nothing_of_what_others_are_decided_on(harness: LoopHarness) -> None:
     """With hundreds of sandboxes, deciding all of them anew is what a claim would wait for."""
     filled(harness, 3)

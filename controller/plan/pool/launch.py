@@ -4,6 +4,7 @@ During a burst, claimed containers are renamed later, and pools are refilled onc
 worker instead of all: an engine that starts containers is slow for those that only have to be handed over.
 """
 
+import math
 from collections.abc import Mapping
 from dataclasses import replace
 
@@ -50,7 +51,9 @@ def defer_renames(builder: PlanBuilder, context: ReconcileContext, decision: Dec
     waits = bool(builder.claiming - {context.obj.uid}) and decision.state.launch == "Warm"
     if not waits or not decision.actions or not all(isinstance(action, RenameContainer) for action in decision.actions):
         return decision
-    return replace(decision, actions=(), drift=(), until=context.now + BURST_SECONDS)
+    # A timer, not a wait: until then it is not decided in each pass anew. All that are due meanwhile share one.
+    due = math.ceil(context.now / BURST_SECONDS + 1) * BURST_SECONDS
+    return replace(decision, actions=(), drift=(), timer=due if decision.timer is None else min(decision.timer, due))
 
 
 def launch(builder: PlanBuilder, context: ReconcileContext, decision: Decision) -> Decision | None:
