@@ -1,4 +1,4 @@
-"""Warm claims on the real engine, over the socket: one after another, twenty at once, and how fast a pool refills."""
+"""Warm claims on the real engine, over the socket: one by one, many at once, many a second; how fast a pool refills."""
 
 import json
 import math
@@ -18,12 +18,14 @@ import httpx
 import pytest
 
 from tests.bench.test_cold import bare
+from tests.bench.test_rest import cpu_seconds
 from tests.daemon import RunningDaemon, running
 
 pytestmark = [pytest.mark.bench, pytest.mark.docker, pytest.mark.timeout(900)]
 API = "/apis/paddock/v1alpha1"
 NAMESPACE = f"{API}/namespaces/default"
 BURSTS, IN_A_BURST, COLD, AT_ONCE, ROUNDS, FILL = 10, 4, 4, 20, 3, 40
+RATE, PACED = int(os.environ.get("PADDOCK_BENCH_RATE", "60")), 180  # claims a second, and altogether
 LIMITS = "resources: {limits: {memory: 64Mi, cpu: 50m, pids: 32}}"
 BOOT = "[sh, -c, 'sleep 1; touch /tmp/up; exec sleep 1000000']"
 TEMPLATE = """\
@@ -241,6 +243,32 @@ def test_twenty_at_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> N
     with capsys.disabled():
         print(f"\n{AT_ONCE} claims at once until all are Ready (wanted 1 s)")
         print("\n".join(f"  {each}" for each in worst))
+
+
+def test_sixty_claims_a_second(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Each begins when it is due, however long those before it take, from a pool that is not filled again."""
+    with running(tmp_path) as daemon, eyes_on(daemon) as eyes, ThreadPoolExecutor(RATE) as threads:
+        pool = {"name": "paced", "warm": PACED, "command": "[sleep, '1000000']", "limits": LIMITS, "more": ""}
+        eyes.apply((TEMPLATE % pool).replace("warmReplicas:", f"maxReplicas: {PACED}, warmReplicas:"))
+        eyes.fill("paced", PACED)
+        begin, processor = time.perf_counter() + 0.2, cpu_seconds(daemon)
+
+        def claim(index: int) -> float:
+            due = begin + index / RATE
+            time.sleep(max(0.0, due - time.perf_counter()))
+            late = time.perf_counter() - due
+            return late + eyes.start(f"paced-{index}", "paced")
+
+        spent = list(threads.map(claim, range(PACED)))
+        rate = PACED / (time.perf_counter() - begin)
+        processor = cpu_seconds(daemon) - processor
+        assert set(eyes.launches.values()) == {"Warm"}
+    with capsys.disabled():
+        print(
+            f"\n{PACED} claims, {RATE} a second, no refill: {rate:.1f}/s, p50 {at(0.5, spent):.0f} ms,"
+            f" p99 {at(0.99, spent):.0f} ms (wanted: at most 2 of p50), processor of the daemon"
+            f" {1000 * processor / PACED:.1f} ms a claim (wanted: at most 10); load {os.getloadavg()[0]:.0f}"
+        )
 
 
 def test_refill(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -26,7 +26,7 @@ kind: Sandbox
 metadata: {name: %s-%d}
 spec:
   template: {image: "paddock/test-tiny:1", command: ["sleep", "1000000"]%s}
-  resources: {limits: {memory: 64Mi, cpu: 100m, pids: 32}}
+  resources: {limits: {memory: 32Mi, cpu: 60m, pids: 32}}
   lifecycle: {shutdownGracePeriodSeconds: 0}
 """
 _MEMORY = Path("/sys/fs/cgroup/memory")

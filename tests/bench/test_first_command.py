@@ -80,7 +80,7 @@ class Bench:
         begun = time.perf_counter()
         self.eyes.apply(SANDBOX % (name, policy))
         answer = self.paddock.sandbox(name).exec(COMMAND)
-        assert answer.stdout == "ready\n", answer
+        assert answer.stdout == b"ready\n", answer
         return time.perf_counter() - begun
 
 
@@ -126,37 +126,45 @@ def test_time_to_first_command(tmp_path: Path, capsys: pytest.CaptureFixture[str
             print(f"| {count} | {shown} | {middle['cold'] / middle['bare']:.2f} |")
 
 
-@pytest.mark.parametrize("runtime", ["runc", "auto"])
-def test_pairs_of_cold_starts(runtime: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(("runtime", "scheme", "goal"), [("runc", "unix", 0.6), ("auto", "http+unix", 0.5)])
+def test_pairs_of_cold_starts(
+    runtime: str, scheme: str, goal: float, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """`apply` to Ready at full-isolation, and docker-py's create and start by runc without a network, by turns.
 
-    On an engine of its own, which has crun and sees no mount of cgroup v2 beside v1.
+    On an engine of its own, which has crun and sees no mount of cgroup v2 beside v1. crun gets no sandbox whose folders
+    in memory this host holds: by that scheme the engine holds them, as for a daemon that is not root.
     """
-    ours, theirs = [], []
+    ours, theirs, used = [], [], ""
     with (
         engine_with_crun() as private,
-        running(tmp_path, PADDOCK_DOCKER_HOST=private.base_url, PADDOCK_DEFAULT_RUNTIME=runtime) as daemon,
+        running(
+            tmp_path,
+            PADDOCK_DOCKER_HOST=private.base_url.replace("unix", scheme, 1),
+            PADDOCK_DEFAULT_RUNTIME=runtime,
+        ) as daemon,
         eyes_on(daemon) as eyes,
     ):
         engine = docker_py.DockerClient(base_url=private.base_url, timeout=60)
         pool = {"name": "cold", "warm": 0, "command": "[sleep, '1000000']", "limits": LIMITS, "more": ""}
         eyes.apply(TEMPLATE % pool)
-        eyes.start("first", "cold", "Never")
-        for turn in range(PAIRS):
-            ours.append(eyes.start(f"cold-{turn}", "cold", "Never"))
+        for turn in range(-1, PAIRS):  # the first one loads what is loaded once
+            seconds = eyes.start(f"cold-{turn % 1000}", "cold", "Never")
+            used = private.docker("inspect", "--format", "{{.HostConfig.Runtime}}", private.docker("ps", "-lq"))
+            daemon.paddock("delete", "sandbox", f"cold-{turn % 1000}", "--timeout=60s")
             begun = time.perf_counter()
             container = engine.api.create_container(
                 IMAGE, command=["sleep", "1000000"], user="20000:20000", host_config=confined(engine, NANO_CPUS)
             )["Id"]
             engine.api.start(container)
             theirs.append(time.perf_counter() - begun)
+            ours.append(seconds)
             engine.api.remove_container(container, force=True)
         engine.close()
-        used = private.docker("inspect", "--format", "{{.HostConfig.Runtime}}", private.docker("ps", "-lq"))
-    ratios = [one / other for one, other in zip(ours, theirs, strict=True)]
+    ratios = [one / other for one, other in zip(ours[1:], theirs[1:], strict=True)]
     with capsys.disabled():
         print(
             f"\nfull-isolation by {used}, apply to Ready, {PAIRS} pairs: p50 {1000 * statistics.median(ours):.0f} ms;"
             f" docker-py, no network: {1000 * statistics.median(theirs):.0f} ms; median ratio"
-            f" {statistics.median(ratios):.2f} (goal: 0.6, by crun 0.5); load {os.getloadavg()[0]:.0f}"
+            f" {statistics.median(ratios):.2f} (goal: {goal}); load {os.getloadavg()[0]:.0f}"
         )

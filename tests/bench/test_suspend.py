@@ -110,7 +110,7 @@ def test_start_without_network_against_bare_docker(tmp_path: Path, capsys: pytes
                 bare.append(timed(start_bare))
                 ours.append(timed(start_ours))
                 ratios.append(ours[-1] / bare[-1])
-                sandboxes.pop().delete()
+                sandboxes.pop().delete(wait=True)  # else its removal is under way in the next pair
                 client.api.remove_container(began.pop(), force=True)
             middle = PAIRS // 2
             print(f"\ncreate to Ready {sorted(ours)[middle] * 1e3:.0f} ms, bare {sorted(bare)[middle] * 1e3:.0f} ms,")
