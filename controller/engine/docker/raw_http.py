@@ -181,7 +181,7 @@ class Connections:
 
     def _read(self, link: http.client.HTTPConnection, path: str) -> bytes:
         try:
-            link.request("GET", path)
+            link.request("GET", path, headers={"Connection": "keep-alive"})
             response = link.getresponse()
             content = response.read()
         except BaseException:
