@@ -17,9 +17,9 @@ from typing import Any
 from controller.kinds.runtime.snapshot import IMAGE_REPOSITORY
 from paddock._client.errors import ClientError
 from tests.forks import ForkedPaddock, run_paddock, start_paddock
-from tests.former_client import Paddock
 from tests.migrated import place_migrated
 from tests.mounts import unmount_below
+from tests.raw_client import Paddock
 
 ROOT = Path(__file__).resolve().parents[1]
 # Where figures are taken, commands are as users start them, and nothing is seen late.

@@ -8,40 +8,43 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from controller.cli.client import connect
+from controller.cli.client import sandbox_handle
 from controller.cli.errors import INTERRUPTED, UsageProblem
+from controller.cli.options import located
 from controller.cli.output import note, say
 from controller.cli.progress import waiting_for
 from controller.cli.terminal import is_terminal, raw, size
 from controller.cli.terminal_filter import Output
-from paddock._client.exec import PIECE_BYTES, Running
-from paddock._client.sandbox import Sandbox
+from paddock._client.channels import PIECE_BYTES
+
+if TYPE_CHECKING:
+    from paddock._sync.process import Process
 
 _FORWARDED_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 _FORWARDED_INTERRUPTS = 3  # Ctrl-C is forwarded so often; the next one ends this process and kills the command
 
 
-def relay_streams(running: Running, *, with_stdin: bool, tty: bool = False, raw_output: bool = False) -> int:
+def relay_streams(process: "Process", *, with_stdin: bool, tty: bool = False, raw_output: bool = False) -> int:
     """Relay the streams until the command ends; return its exit code. `raw_output`: no escape sequence is filtered."""
     with (
         _SignalThread() as later,
-        _terminal(running, later) if tty else _signals(running, later),
+        _terminal(process, later) if tty else _signals(process, later),
         Output(sys.stdout.buffer, raw=raw_output, screen=tty) as stdout,
         Output(sys.stderr.buffer, raw=raw_output, screen=tty) as stderr,
     ):
         if with_stdin:
-            threading.Thread(target=running.feed, args=(_stdin(),), name="stdin", daemon=True).start()
+            threading.Thread(target=_feed, args=(process,), name="stdin", daemon=True).start()
         streams = {"stdout": stdout, "stderr": stderr}
-        for chunk in running:
+        for chunk in process:
             streams[chunk.stream].write(chunk.data)
-    assert running.exit_code is not None  # the iteration has ended
-    if running.timed_out:
+    assert process.exit_code is not None  # the iteration has ended
+    if process.timed_out:
         note("error: command timed out and was killed; set another limit with --timeout, or 0 for none")
-    return running.exit_code
+    return process.exit_code
 
 
 class _SignalThread:
@@ -63,9 +66,9 @@ class _SignalThread:
 
 
 @contextlib.contextmanager
-def _terminal(running: Running, later: Callable[[Callable[[], Any]], None]) -> Iterator[None]:
+def _terminal(process: "Process", later: Callable[[Callable[[], Any]], None]) -> Iterator[None]:
     def resized() -> None:
-        later(lambda: running.resize(*size()))
+        later(lambda: process.resize(*size()))
 
     with raw(resized):
         resized()
@@ -73,7 +76,7 @@ def _terminal(running: Running, later: Callable[[Callable[[], Any]], None]) -> I
 
 
 @contextlib.contextmanager
-def _signals(running: Running, later: Callable[[Callable[[], Any]], None]) -> Iterator[None]:
+def _signals(process: "Process", later: Callable[[Callable[[], Any]], None]) -> Iterator[None]:
     """Forward signals to the command, except those that this process handles itself."""
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -85,7 +88,7 @@ def _signals(running: Running, later: Callable[[Callable[[], Any]], None]) -> It
         pressed += number == signal.SIGINT
         if pressed > _FORWARDED_INTERRUPTS:
             raise KeyboardInterrupt
-        later(lambda: running.signal(signal.Signals(number).name.removeprefix("SIG")))
+        later(lambda: process.signal(signal.Signals(number).name.removeprefix("SIG")))
 
     mine = [
         signal_number
@@ -98,6 +101,19 @@ def _signals(running: Running, later: Callable[[Callable[[], Any]], None]) -> It
     finally:
         for number, handler in earlier.items():
             signal.signal(number, handler)
+
+
+def _feed(process: "Process") -> None:
+    """Write stdin to the command, then close it; stop early when the command has ended.
+
+    If it can't be read, the command is killed: partial input must not look complete.
+    """
+    try:
+        if all(process.write(piece) for piece in _stdin()):
+            process.close_stdin()
+    except BaseException:
+        process.kill()
+        raise
 
 
 def _stdin() -> Iterator[bytes]:
@@ -121,20 +137,20 @@ def exec_attached(
     tty: bool,
     env: Mapping[str, str],
     working_dir: str = "",
-    timeout_seconds: float | None = None,
+    timeout: float | None = None,
     raw_output: bool = False,
 ) -> int:
     """Run a command in a sandbox with this process's streams; return its exit code."""
     if tty and not is_terminal():
         raise UsageProblem("stdin is not a terminal; leave -t out, or run this in a terminal")
-    sandbox = Sandbox(connect(ctx), namespace, name)
-    options: dict[str, Any] = {"env": env, "working_dir": working_dir, "timeout_seconds": timeout_seconds}
+    sandbox = sandbox_handle(ctx, located(ctx), namespace, name)
+    options: dict[str, Any] = {"env": env, "cwd": working_dir, "timeout": timeout}
     options |= {"size": size()} if tty else {}
-    with sandbox.start(command, stdin=with_stdin, tty=tty, **options) as running:
+    with sandbox.start(list(command), stdin=with_stdin, tty=tty, **options) as process:
         try:
             with waiting_for(f"sandbox/{name}"):
-                running.wait_begun()
-            return relay_streams(running, with_stdin=with_stdin, tty=tty, raw_output=raw_output)
+                process.wait_started()
+            return relay_streams(process, with_stdin=with_stdin, tty=tty, raw_output=raw_output)
         except KeyboardInterrupt:
             return INTERRUPTED
 
@@ -147,10 +163,10 @@ def exec_detached(
     *,
     env: Mapping[str, str],
     working_dir: str = "",
-    timeout_seconds: float | None = None,
+    timeout: float | None = None,
 ) -> None:
     """Start a detached command and print its ID."""
-    sandbox = Sandbox(connect(ctx), namespace, name)
+    sandbox = sandbox_handle(ctx, located(ctx), namespace, name)
     with waiting_for(f"sandbox/{name}"):
-        execution = sandbox.detach(command, env=env, working_dir=working_dir, timeout_seconds=timeout_seconds)
-    say(execution.id)
+        background = sandbox.background(list(command), env=env, cwd=working_dir, timeout=timeout)
+    say(background.id)

@@ -16,12 +16,13 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from controller.cli.calls.images import Images
-from controller.cli.client import Client, connect, segment
+from controller.cli.calls.logs import opened_log
+from controller.cli.client import Client, connect, sandbox_handle, sandbox_path, segment
 from controller.cli.docker_options import Volume
 from controller.cli.errors import INTERRUPTED, CliError, UsageProblem
 from controller.cli.exec_relay import relay_streams
@@ -32,7 +33,9 @@ from controller.cli.terminal_filter import Output
 from controller.cli.watch import Object, Obstacle, condition_of, obstacle_of, until
 from controller.version import API_VERSION
 from paddock._client.errors import ClientError, Refused
-from paddock._client.sandbox import Sandbox
+
+if TYPE_CHECKING:
+    from paddock._sync.sandbox import Sandbox
 
 IMAGE = "paddock/python:1"
 LABEL = "paddock-run"
@@ -212,7 +215,7 @@ class SandboxRequest:
 @contextlib.contextmanager
 def temporary_sandbox(
     ctx: click.Context, namespace: str, request: SandboxRequest, seconds: float | None
-) -> Iterator[Sandbox]:
+) -> Iterator["Sandbox"]:
     """Create a sandbox and wait until it is Ready; remove it at the end, also after a signal."""
     client = connect(ctx)
     document = _document(client, namespace, request, _container_spec(client, namespace, request), _LIFECYCLE)
@@ -221,7 +224,7 @@ def temporary_sandbox(
         _create(client, namespace, document, request)
         try:
             _wait(client, namespace, name, seconds, request.image)
-            yield Sandbox(client, namespace, name)
+            yield sandbox_handle(ctx, client.server, namespace, name)
         finally:
             _remove(client, namespace, name)
 
@@ -328,7 +331,7 @@ def run_main(
             _wait(client, namespace, name, seconds, request.image, may_end=True)
             with (
                 Output(sys.stdout.buffer, raw=raw_output) as out,
-                Sandbox(client, namespace, name).logs(follow=True) as pieces,
+                opened_log(client, sandbox_path(namespace, name), follow=True) as pieces,
             ):
                 for piece in pieces:
                     out.write(piece)
@@ -363,7 +366,7 @@ def _exit_code(client: Client, namespace: str, name: str) -> int:
 
 def run_job(
     job: Job,
-    sandbox: Sandbox,
+    sandbox: "Sandbox",
     env: Mapping[str, str],
     *,
     with_stdin: bool,
@@ -376,12 +379,12 @@ def run_job(
     if job.script:
         put = sandbox.exec(["sh", "-c", 'cat > "$0"', job.path], stdin=job.script)
         if put.exit_code:
-            stderr = put.stderr.decode(errors="replace").strip()
+            stderr = put.stderr.strip()
             raise CliError(f"the script can't be copied into the sandbox: {stderr or f'exit code {put.exit_code}'}")
-    options: dict[str, Any] = {"env": env, "working_dir": working_dir, "timeout_seconds": timeout_seconds}
-    with sandbox.start(job.command, stdin=with_stdin, tty=tty, **options) as running:
+    options: dict[str, Any] = {"env": env, "cwd": working_dir, "timeout": timeout_seconds}
+    with sandbox.start(list(job.command), stdin=with_stdin, tty=tty, **options) as process:
         try:
-            return relay_streams(running, with_stdin=with_stdin, tty=tty, raw_output=raw_output)
+            return relay_streams(process, with_stdin=with_stdin, tty=tty, raw_output=raw_output)
         except KeyboardInterrupt:
             return INTERRUPTED
 

@@ -19,9 +19,8 @@ from controller.service.exec.detached import Detached
 from controller.service.exec.exec_limits import ExecRules
 from controller.service.exec.exec_records import ExecRecords
 from paddock._client.errors import Refused
-from paddock._client.sandbox import Sandbox
-from tests.former_client import Paddock
 from tests.helpers_api import Endless, World
+from tests.raw_client import Paddock, Sandbox
 
 BASE = "/apis/paddock/v1alpha1/namespaces/default/sandboxes"
 
@@ -213,7 +212,7 @@ def test_hundred_open_streams_do_not_block_requests(sandbox: Sandbox, box: World
             sandbox.detach(["a"])
         running = [sandbox.start(["a"]) for _ in range(40)]
         for entry in running:
-            entry.wait_begun()
+            entry.wait_started()
         follow = client.build_request("GET", f"{BASE}/quickstart/logs?follow=true")
         logs = [client.send(follow, stream=True) for _ in range(40)]
         assert [response.status_code for response in logs] == [200] * 40
@@ -224,7 +223,7 @@ def test_hundred_open_streams_do_not_block_requests(sandbox: Sandbox, box: World
         assert not box.streams.closed.is_set(), "all of them are still open"
         box.streams.closed.set()
         for running_, log in zip(running, logs, strict=True):
-            running_.close()
+            running_.kill()
             log.close()
     holds(lambda: all(detached_exec.state == "Lost" for detached_exec in sandbox.execs()))
 

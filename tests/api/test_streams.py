@@ -17,8 +17,8 @@ from controller.kinds.common.chunk import Chunk
 from controller.ports import StreamError
 from paddock._client.errors import Refused
 from tests.daemon import wait_for
-from tests.former_client import Paddock
 from tests.helpers_api import Endless, World
+from tests.raw_client import Paddock
 
 BASE = "/apis/paddock/v1alpha1/namespaces/default/sandboxes/quickstart"
 

@@ -16,8 +16,8 @@ from controller.ports.fleet import ManyHosts
 from paddock._client.errors import ClientError
 from tests.api.listeners import API, client, opened, token
 from tests.daemon import wait_for
-from tests.former_client import Paddock
 from tests.helpers_api import World, make_world
+from tests.raw_client import Paddock
 
 BOX = f"{API}/namespaces/default/sandboxes/quickstart"
 WATCH = f"{API}/namespaces/default/sandboxes?watch=1"

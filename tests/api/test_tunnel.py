@@ -12,13 +12,12 @@ import pytest
 
 from paddock._client.errors import ClientError
 from paddock._client.port_forward import PortConnection
-from paddock._client.sandbox import Sandbox
 from tests.api.test_port_forward import box as box
 from tests.api.test_port_forward import echo, freed, listening
 from tests.api.test_stalls import ask
 from tests.daemon import wait_for
-from tests.former_client import Paddock
 from tests.helpers_api import World
+from tests.raw_client import Paddock, Sandbox
 
 MIB = 1 << 20
 CARRYING = "port-forward"  # the name of the threads that do

@@ -12,7 +12,7 @@ import httpx
 import pytest
 
 from tests.daemon import RunningDaemon, docker, running, wait_for
-from tests.former_client import Paddock
+from tests.raw_client import Paddock
 
 pytestmark = [pytest.mark.bench, pytest.mark.docker, pytest.mark.timeout(600)]
 ROUNDS, COLD_STARTS, REST_SECONDS = 60, 8, 20

@@ -18,7 +18,7 @@ import pytest
 from tests.bench.test_claims import LIMITS, TEMPLATE, Eyes, at, eyes_on, make_pool
 from tests.bench.test_rest import cpu_seconds, resident_mib
 from tests.daemon import ROOT, RunningDaemon, running, start_daemon, wait_for
-from tests.former_client import Paddock
+from tests.raw_client import Paddock
 
 BEFORE = os.environ.get("PADDOCK_BENCH_BEFORE", "")
 STARTS, ROUNDS, IN_A_BURST = 6, 20, 4

@@ -11,8 +11,8 @@ import pytest
 from tests.bench.test_claims import at, eyes_on, make_pool
 from tests.contract.store_worlds import BACKENDS
 from tests.daemon import running
-from tests.former_client import Paddock
 from tests.postgres import store_settings
+from tests.raw_client import Paddock
 
 pytestmark = [pytest.mark.bench, pytest.mark.docker, pytest.mark.timeout(900)]
 CLIENTS, WARM = 20, 20

@@ -16,7 +16,7 @@ import pytest
 from tests.bench.engine_cpu import listener
 from tests.bench.test_rest import resident_mib
 from tests.daemon import RunningDaemon, docker, running
-from tests.former_client import Paddock
+from tests.raw_client import Paddock
 
 pytestmark = [pytest.mark.bench, pytest.mark.docker, pytest.mark.timeout(3600)]
 COUNT = int(os.environ.get("PADDOCK_BENCH_SANDBOXES", "500"))

@@ -9,7 +9,7 @@ import docker as docker_py
 import pytest
 
 from tests.daemon import running
-from tests.former_client import Paddock
+from tests.raw_client import Paddock
 
 pytestmark = [pytest.mark.bench, pytest.mark.docker]
 ROUNDS = 40

@@ -20,7 +20,7 @@ from tests.bench.test_claims import TEMPLATE, Eyes, eyes_on
 from tests.bench.test_cold import IMAGE, confined
 from tests.daemon import running
 from tests.engine.test_engine_runtimes import engine_with_crun
-from tests.former_client import Paddock
+from tests.raw_client import Paddock
 
 pytestmark = [pytest.mark.bench, pytest.mark.docker, pytest.mark.timeout(1800)]
 # Rounds of each number at once; PADDOCK_BENCH_AT_ONCE=10: fewer, for a busy machine.

@@ -11,7 +11,7 @@ import pytest
 
 from tests.bench.test_cold import COUNT, bare
 from tests.daemon import RunningDaemon, running, wait_for
-from tests.former_client import Paddock
+from tests.raw_client import Paddock
 
 pytestmark = [pytest.mark.bench, pytest.mark.docker, pytest.mark.timeout(900)]
 CLIENTS, EACH = 50, 4

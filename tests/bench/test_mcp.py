@@ -15,8 +15,8 @@ import pytest
 
 from tests.bench.test_exec import alternately
 from tests.daemon import ROOT, RunningDaemon, running
-from tests.former_client import Paddock
 from tests.mcpserver.clients import client
+from tests.raw_client import Paddock
 
 pytestmark = [pytest.mark.bench, pytest.mark.docker]
 CLIENTS, CALLS = 20, 20

@@ -16,7 +16,7 @@ import docker as docker_py
 import pytest
 
 from tests.daemon import ROOT, RunningDaemon, running, wait_for
-from tests.former_client import Paddock
+from tests.raw_client import Paddock
 
 pytestmark = [pytest.mark.bench, pytest.mark.docker, pytest.mark.timeout(900)]
 ROUNDS, EACH = 4, 15
@@ -24,7 +24,7 @@ ROUNDS, EACH = 4, 15
 STREAMS = """
 import sys, threading
 from contextlib import ExitStack
-from tests.former_client import Paddock
+from tests.raw_client import Paddock
 def drain(source):
     for _ in source: pass
 with Paddock(sys.argv[1]) as paddock, ExitStack() as held:

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tests.bench.test_exec import ROUNDS, alternately
-from tests.former_client import Paddock
+from tests.raw_client import Paddock
 from tests.two_hosts import two_hosts
 
 pytestmark = [pytest.mark.bench, pytest.mark.docker]

@@ -10,7 +10,7 @@ import pytest
 
 from controller.kinds.common.chunk import Chunk
 from paddock import AsyncPaddock, Paddock, PaddockError, Process, Sandbox
-from paddock._client.exec import STATUS, STDOUT
+from paddock._client.channels import STATUS, STDOUT
 from paddock._sync import process as processes
 from tests.daemon import wait_for
 from tests.helpers_api import World
@@ -45,6 +45,16 @@ def test_a_process_tells_how_long_it_ran(monkeypatch: pytest.MonkeyPatch) -> Non
     clock.now += 100
     assert (done.exit_code, done.duration_seconds, process.duration_seconds) == (3, 4, 4)
     assert process.wait().duration_seconds == 4
+
+
+def test_a_wait_for_the_start_loses_no_output(sandbox: Sandbox, box: World) -> None:
+    box.streams.run = lambda **_: iter((Chunk("stdout", b"hi\n"), Chunk("exit", b"3")))
+    with sandbox.start("true", tty=True, size=(30, 90)) as process:
+        process.wait_started()
+        process.wait_started()
+        assert process.wait().stdout == "hi\n"
+        process.wait_started()
+    assert box.streams.asked[-1][1]["size"] == (30, 90)
 
 
 def test_a_run_with_callbacks_has_a_duration(sandbox: Sandbox, box: World) -> None:

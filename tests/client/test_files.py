@@ -15,12 +15,11 @@ import pytest
 from paddock import AsyncPaddock
 from paddock import Paddock as Client
 from paddock._client.errors import ClientError, Refused
-from paddock._client.sandbox import Sandbox
 from paddock._tools import functions
 from paddock._transport import aio
 from tests.daemon import wait_for
-from tests.former_client import Paddock
 from tests.helpers_api import World
+from tests.raw_client import Paddock, Sandbox
 
 MIB = 1 << 20
 

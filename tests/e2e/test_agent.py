@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.daemon import RunningDaemon, docker, running, wait_for
-from tests.former_client import Paddock
+from tests.raw_client import Paddock
 
 pytestmark = [pytest.mark.docker, pytest.mark.timeout(600)]
 

@@ -17,10 +17,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, rule, run_state_machine_as_test
 
 from paddock._client.errors import ClientError
-from paddock._client.sandbox import Sandbox
 from tests.daemon import RunningDaemon, docker, running, wait_for
 from tests.examples import examples
-from tests.former_client import Paddock
+from tests.raw_client import Paddock, Sandbox
 
 pytestmark = [pytest.mark.docker, pytest.mark.timeout(300)]
 API = "http://paddock/apis/paddock/v1alpha1/namespaces/default/sandboxes"

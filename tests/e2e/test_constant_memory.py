@@ -33,7 +33,7 @@ spec:
 # The same without what clients on this host have instead of HTTP.
 OVER_HTTP = """
 import sys
-from tests.former_client import Paddock
+from tests.raw_client import Paddock
 _, server, source, target = sys.argv
 def read(file):
     while piece := file.read(1 << 18): yield piece

@@ -9,10 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from paddock._client.detached import DetachedExec
-from paddock._client.sandbox import Sandbox
 from tests.daemon import RunningDaemon, docker, running, wait_for
-from tests.former_client import Paddock
+from tests.raw_client import DetachedExec, Paddock, Sandbox
 
 pytestmark = pytest.mark.docker
 
@@ -75,7 +73,7 @@ def test_it_outlives_its_daemon_and_is_found_again(tmp_path: Path, end: str) -> 
             late = sandbox.detach(["sleep", "27182"], timeout_seconds=3).id
             wait_for("its words", lambda: b"a line" in sandbox.exec_log(ends))
             attached = sandbox.start(["sleep", "16180"], timeout_seconds=4)
-            attached.wait_begun()
+            attached.wait_started()
         getattr(daemon.works_at, end)()
         assert "sleep 31415" in processes(container)
         daemon.works_at.start_again()

@@ -20,9 +20,8 @@ from typing import Any
 import pexpect
 import pytest
 
-from paddock._client.sandbox import Sandbox
 from tests.daemon import ROOT, RunningDaemon, docker, running, wait_for
-from tests.former_client import Paddock
+from tests.raw_client import Paddock, Sandbox
 
 pytestmark = [pytest.mark.docker, pytest.mark.timeout(300)]
 MIB = 1 << 20

@@ -31,8 +31,8 @@ from controller.kinds.common.labels import INSTANCE, NAME, UID
 from paddock._client.errors import ClientError
 from tests.daemon import RunningDaemon, start_daemon, wait_for
 from tests.examples import examples
-from tests.former_client import Paddock
 from tests.lab.engine import PrivateEngine, private_engine
+from tests.raw_client import Paddock
 
 pytestmark = [pytest.mark.docker, pytest.mark.timeout(3600)]
 LIVES = int(os.environ.get("PADDOCK_TEST_LIVES", str(examples(4))))

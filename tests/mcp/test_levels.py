@@ -20,10 +20,10 @@ from mcp.client.streamable_http import streamable_http_client
 
 from controller.kinds.runtime import agent
 from tests.daemon import RunningDaemon
-from tests.former_client import Paddock
 from tests.lab.internet import Lab, impossible, lab
 from tests.mcp.clients import FETCHED, Endpoint, inspected
 from tests.mounts import unmount_below
+from tests.raw_client import Paddock
 
 pytestmark = [
     pytest.mark.mcp,

@@ -14,9 +14,8 @@ import pytest
 from websockets.sync.server import ServerConnection, serve
 
 from paddock import AsyncPaddock, Paddock
-from paddock._client.exec import CLOSE_STDIN, STATUS
-from paddock._sync.process import PROTOCOL
-from tests.former_client import Paddock as FormerPaddock
+from paddock._client.channels import CLOSE_STDIN, PROTOCOL, STATUS
+from tests.raw_client import Paddock as RawPaddock
 
 
 class _Daemon(BaseHTTPRequestHandler):
@@ -70,12 +69,12 @@ def in_child(work: Callable[[], object]) -> str:
 
 def clients(address: str) -> dict[str, tuple[Callable[[], str], Callable[[], None]]]:
     """The connection that each client of the SDK uses for a request, and its end."""
-    paddock, former = Paddock(address), FormerPaddock(address)
+    paddock, raw = Paddock(address), RawPaddock(address)
     proxy = paddock.sandbox("a").proxy(80)
     return {
         "Paddock": (paddock.version, paddock.close),
         "proxy": (lambda: str(proxy.get("/").json()["version"]), proxy.close),
-        "connection": (lambda: str(former.list("sandboxes")[0]["connection"]), former.close),
+        "connection": (lambda: str(raw.list("sandboxes")[0]["connection"]), raw.close),
     }
 
 

@@ -21,12 +21,12 @@ from controller.policy.levels.levels import BUILT_IN
 from controller.policy.levels.seccomp import MINIMAL
 from paddock._client.errors import Refused
 from tests.daemon import ROOT, RunningDaemon, wait_for
-from tests.former_client import Paddock
 from tests.lab import inet
 from tests.lab.internet import HOST_SIDE, Lab, impossible
 from tests.lab.sandboxes import CPU_MILLICORES, IMAGE, LEVELS, PIDS, SECRET, SIBLING_PORT, LabSandbox, document, spec
 from tests.lab.tricks import TRICKY, WHEN_OPENED, binding, host_root, refused_at_the_door, tricked, tricky_image
 from tests.mounts import unmount_below
+from tests.raw_client import Paddock
 from tests.security.test_container_bench import LEFT_OPEN, left_open
 
 pytestmark = [

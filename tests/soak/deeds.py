@@ -11,8 +11,8 @@ import httpx
 
 from paddock._client.errors import ClientError, Refused
 from tests.daemon import RunningDaemon
-from tests.former_client import Paddock
 from tests.lab.engine import PrivateEngine
+from tests.raw_client import Paddock
 
 NAMES = tuple(f"box-{number}" for number in range(12))
 POOL = """\

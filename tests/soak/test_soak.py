@@ -18,8 +18,8 @@ from controller.kinds.meta import Event, ObjectRef
 from controller.service.sources.event import MOST
 from controller.store.sql_store import SqlStore
 from tests.daemon import RunningDaemon, running, wait_for
-from tests.former_client import Paddock
 from tests.lab.engine import PrivateEngine, private_engine
+from tests.raw_client import Paddock
 from tests.soak import gauges
 from tests.soak.deeds import POOL, Deeds
 

@@ -9,13 +9,12 @@ from functools import partial
 
 import click
 
-from controller.cli.client import connect
+from controller.cli.client import connect, sandbox_path
 from controller.cli.errors import UsageProblem
 from controller.cli.options import DEFAULT_NAMESPACE, SIZE, namespace_option, sandbox_name
 from controller.cli.output import note
 from controller.cli.progress import transferring
 from paddock._client.files import PULL_MAX_BYTES, PULL_MAX_ENTRIES, Files, folder_of_content
-from paddock._client.sandbox import Sandbox
 from paddock._client.transfer import PIECE_BYTES
 
 _GZIP, _GZIP_FORMAT = b"\x1f\x8b", 31  # its first bytes, and zlib's number of that format
@@ -74,7 +73,7 @@ def cp_(
             "exactly one side must be a sandbox; write it as NAME:PATH, as in `paddock cp ./app quickstart:/workspace`"
         )
     name, path = source_place or target_place or ("", "")
-    files = Sandbox(connect(ctx), namespace or DEFAULT_NAMESPACE, sandbox_name(name)).files
+    files = Files(connect(ctx).server, sandbox_path(namespace or DEFAULT_NAMESPACE, sandbox_name(name)))
     if target_place:
         left_out = _into(files, source, path, follow_link)
     elif target == "-":

@@ -131,8 +131,8 @@ def exec_(
         code = CodePlace(connect(ctx), place, target, context, raw, as_json(variables))
         ctx.exit(code.run(" ".join(command), timeout))
     if detach:
-        exec_detached(ctx, place, target, command, env=variables, working_dir=workdir, timeout_seconds=timeout)
+        exec_detached(ctx, place, target, command, env=variables, working_dir=workdir, timeout=timeout)
         return
     streams = {"with_stdin": with_stdin, "tty": tty, "raw_output": raw}
-    options = {"env": variables, "working_dir": workdir, "timeout_seconds": timeout}
+    options = {"env": variables, "working_dir": workdir, "timeout": timeout}
     ctx.exit(exec_attached(ctx, place, target, command, **streams, **options))  # type: ignore[arg-type]

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import click
 
-from controller.cli.client import connect
+from controller.cli.client import connect, sandbox_path, segment
 from controller.cli.options import DEFAULT_NAMESPACE, namespace_option, sandbox_name
 from controller.cli.output import columns, json_text, note, say, say_table, yaml_text
 
@@ -26,31 +26,29 @@ def execs_(ctx: click.Context, name: str, namespace: str | None, kill: str | Non
     paddock logs quickstart --exec ID
     paddock execs quickstart --kill ID
     """
-    from paddock._client.sandbox import Sandbox
-
-    plain = sandbox_name(name)
-    client = connect(ctx)
-    sandbox = Sandbox(client, namespace or DEFAULT_NAMESPACE, plain)
+    plain, client = sandbox_name(name), connect(ctx)
+    path = f"{sandbox_path(namespace or DEFAULT_NAMESPACE, plain)}/execs"
     if kill is not None:
-        execution = sandbox.kill_exec(kill)
+        execution = client.request("POST", f"{path}/{segment(kill)}/kill")
         note(
-            f"{execution.id} has already ended ({execution.state})"
-            if execution.finished_time
-            else f"{execution.id} is being killed"
+            f"{execution['id']} has already ended ({execution['state']})"
+            if execution.get("finishedTime")
+            else f"{execution['id']} is being killed"
         )
         return
+    executions = client.get(path)
     if output is not None:
-        say((json_text if output == "json" else yaml_text)(client.get(f"{sandbox.path}/execs")))
+        say((json_text if output == "json" else yaml_text)(executions))
         return
     rows = [
         [
-            execution.id,
-            execution.state,
-            "" if execution.exit_code is None else str(execution.exit_code),
-            execution.started_time,
-            _line(execution.command),
+            execution["id"],
+            execution["state"],
+            "" if execution.get("exitCode") is None else str(execution["exitCode"]),
+            execution["startedTime"],
+            _line(execution["command"]),
         ]
-        for execution in sandbox.execs()
+        for execution in executions["items"]
     ]
     if rows:
         say_table(columns([["ID", "STATE", "EXIT", "STARTED", "COMMAND"], *rows]))

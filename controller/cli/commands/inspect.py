@@ -2,7 +2,7 @@
 
 import click
 
-from controller.cli.client import connect
+from controller.cli.client import connect, sandbox_path
 from controller.cli.options import DEFAULT_NAMESPACE, namespace_option, sandbox_name
 from controller.cli.output import json_text, say, yaml_text
 
@@ -21,7 +21,6 @@ def inspect_(ctx: click.Context, name: str, namespace: str | None, output: str) 
     paddock inspect quickstart
     paddock inspect quickstart -o json
     """
-    from paddock._client.sandbox import Sandbox
-
-    inspection = Sandbox(connect(ctx), namespace or DEFAULT_NAMESPACE, sandbox_name(name)).inspect()
+    path = sandbox_path(namespace or DEFAULT_NAMESPACE, sandbox_name(name))
+    inspection = connect(ctx).get(f"{path}/inspect")
     say((json_text if output == "json" else yaml_text)(inspection))

@@ -5,12 +5,14 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from controller.cli.client import Client, connect, segment
+from controller.cli.calls.logs import opened_log
+from controller.cli.client import Client, connect, sandbox_path, segment
 from controller.cli.errors import CliError, only_reads
 from controller.cli.options import (
     DEFAULT_NAMESPACE,
@@ -24,7 +26,6 @@ from controller.cli.output import note
 
 if TYPE_CHECKING:
     from controller.cli.terminal_filter import Output
-    from paddock._client.sandbox import Sandbox
 
 _AT_ONCE = 50  # sandboxes whose logs are followed together
 _POLL_SECONDS = 0.3  # between two looks at a sandbox whose log has ended
@@ -101,7 +102,6 @@ def logs_(
     paddock logs -l app=web --since 10m
     """
     from controller.cli.terminal_filter import Output
-    from paddock._client.sandbox import Sandbox
 
     if bool(names) == bool(selector):
         raise click.UsageError("name the sandboxes, or select them with -l")
@@ -112,14 +112,16 @@ def logs_(
     _check(exec_id, query, many=len(names) != 1)
     client, place = connect(ctx), namespace or DEFAULT_NAMESPACE
     plain_names = [sandbox_name(name) for name in names] or _select(client, place, selector)
-    sandboxes = [Sandbox(client, place, plain_name) for plain_name in plain_names]
+    logs = [_Log(client, place, plain_name) for plain_name in plain_names]
     with Output(sys.stdout.buffer, raw=raw) as out:
         if exec_id is not None:
-            out.write(sandboxes[0].exec_log(exec_id))
-        elif prefix or selector or len(sandboxes) > 1:
-            _show_all(sandboxes, out, query)
+            with client.stream(f"{logs[0].path}/execs/{segment(exec_id)}/log", {}) as pieces:
+                for piece in pieces:
+                    out.write(piece)
+        elif prefix or selector or len(logs) > 1:
+            _show_all(logs, out, query)
         else:
-            _show(sandboxes[0], out.write, query)
+            _show(logs[0], out.write, query)
 
 
 def _check(exec_id: str | None, query: dict[str, Any], *, many: bool) -> None:
@@ -150,11 +152,25 @@ def _select(client: Client, place: str, selector: str) -> list[str]:
     return [match["metadata"]["name"] for match in matches]
 
 
-def _show(sandbox: "Sandbox", write: Callable[[bytes], object], query: dict[str, Any]) -> None:
+@dataclass(frozen=True, slots=True)
+class _Log:
+    """The log of one sandbox."""
+
+    client: Client
+    namespace: str
+    name: str
+
+    @property
+    def path(self) -> str:
+        """Path of the sandbox."""
+        return sandbox_path(self.namespace, self.name)
+
+
+def _show(log: _Log, write: Callable[[bytes], object], query: dict[str, Any]) -> None:
     def warn(text: str) -> None:
         note(f"warning: {text}")
 
-    with sandbox.logs(**query, warn=warn) as pieces:
+    with opened_log(log.client, log.path, **query, warn=warn) as pieces:
         for piece in pieces:
             write(piece)
 
@@ -162,21 +178,20 @@ def _show(sandbox: "Sandbox", write: Callable[[bytes], object], query: dict[str,
 def follow_to_their_ends(client: Client, place: str, names: Sequence[str], since_seconds: float) -> None:
     """Show what sandboxes write, line by line with their names in front, through restarts, until all have ended."""
     from controller.cli.terminal_filter import Output
-    from paddock._client.sandbox import Sandbox
 
     query = {"follow": True, "since_seconds": since_seconds}
     with Output(sys.stdout.buffer, raw=False) as out:
-        _show_all([Sandbox(client, place, name) for name in names], out, query, through_restarts=True)
+        _show_all([_Log(client, place, name) for name in names], out, query, through_restarts=True)
 
 
-def _runs_again(sandbox: "Sandbox") -> bool:
+def _runs_again(log: _Log) -> bool:
     """Wait until a sandbox whose log has ended runs again; return False if it has ended, or is to be stopped."""
     from paddock._client.errors import ClientError, Refused
 
     while True:
         time.sleep(_POLL_SECONDS)
         try:
-            current = sandbox.connection.get(sandbox.path)
+            current = log.client.get(log.path)
         except Refused as error:
             if error.reason == "NotFound":
                 return False
@@ -190,16 +205,14 @@ def _runs_again(sandbox: "Sandbox") -> bool:
             return True
 
 
-def _show_all(
-    sandboxes: "Sequence[Sandbox]", out: "Output", query: dict[str, Any], *, through_restarts: bool = False
-) -> None:
+def _show_all(logs: Sequence[_Log], out: "Output", query: dict[str, Any], *, through_restarts: bool = False) -> None:
     """Show the logs line by line, with their sandbox in front: one after another, or together if followed."""
     from paddock._client.errors import ClientError
 
     writing, failed = threading.Lock(), list[str]()
 
-    def show(sandbox: "Sandbox") -> None:
-        remainder, front = b"", f"[{sandbox.name}] ".encode()
+    def show(log: _Log) -> None:
+        remainder, front = b"", f"[{log.name}] ".encode()
 
         def write(piece: bytes) -> None:
             nonlocal remainder
@@ -211,41 +224,41 @@ def _show_all(
         parameters = query
         while True:
             try:
-                _show(sandbox, write, parameters)
+                _show(log, write, parameters)
             except ClientError as error:
                 if not through_restarts:
-                    failed.append(f"{sandbox.name}: {error.message}")
+                    failed.append(f"{log.name}: {error.message}")
             end = time.monotonic()
             if remainder:
                 write(b"\n")
-            if not through_restarts or not _runs_again(sandbox):
+            if not through_restarts or not _runs_again(log):
                 return
             parameters = {**query, "since_seconds": time.monotonic() - end}
 
     if query["follow"]:
-        _follow_all(sandboxes, show)
+        _follow_all(logs, show)
     else:
-        for sandbox in sandboxes:
-            show(sandbox)
+        for log in logs:
+            show(log)
     if failed:
         raise CliError("\n".join(failed))
 
 
-def _follow_all(sandboxes: "Sequence[Sandbox]", show: "Callable[[Sandbox], None]") -> None:
+def _follow_all(logs: Sequence[_Log], show: Callable[[_Log], None]) -> None:
     """Show these logs together until all of them end, or the output takes no more. Raises OSError."""
     endings: queue.SimpleQueue[OSError | None] = queue.SimpleQueue()
 
-    def follow(sandbox: "Sandbox") -> None:
+    def follow(log: _Log) -> None:
         broken = None
         try:
-            show(sandbox)
+            show(log)
         except OSError as error:
             broken = error
         finally:
             endings.put(broken)
 
-    for sandbox in sandboxes:
-        threading.Thread(target=follow, args=(sandbox,), daemon=True).start()
-    for _ in sandboxes:
+    for log in logs:
+        threading.Thread(target=follow, args=(log,), daemon=True).start()
+    for _ in logs:
         if error := endings.get():
             raise error

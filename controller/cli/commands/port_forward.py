@@ -7,15 +7,15 @@ import threading
 import webbrowser
 from _thread import start_new_thread
 from collections.abc import Sequence
+from functools import partial
 
 import click
 
-from controller.cli.client import connect
+from controller.cli.client import connect, sandbox_path
 from controller.cli.errors import UsageProblem
 from controller.cli.options import DEFAULT_NAMESPACE, namespace_option, sandbox_name
 from controller.cli.output import note, say
-from paddock._client.port_forward import own_host
-from paddock._client.sandbox import Sandbox
+from paddock._client.port_forward import Forwarding, open_port, own_host
 
 _LOOPBACK = ("127.0.0.1", "::1", "localhost")  # where a browser reaches any `localhost` name
 _PORT = re.compile(r"(?:(\d{0,5}):)?(\d{1,5})")
@@ -42,15 +42,16 @@ def port_forward_(
     """
     pairs = [_pair(port) for port in ports]
     connection = connect(ctx)
-    sandbox = Sandbox(connection, namespace or DEFAULT_NAMESPACE, sandbox_name(name))
-    connection.get(sandbox.path)  # fail now if it does not exist
+    path = sandbox_path(namespace or DEFAULT_NAMESPACE, sandbox_name(name))
+    connection.get(path)  # fail now if it does not exist
     over = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         # On a thread of its own: the one that is interrupted may hold the event's lock, about to wait for it.
         signal.signal(number, lambda *_: start_new_thread(over.set, ()))
     with contextlib.ExitStack() as stack:
         for local, remote in pairs:
-            listening = sandbox.forward(
+            listening = Forwarding(
+                partial(open_port, connection.server, path),
                 remote,
                 local=local,
                 address=address,

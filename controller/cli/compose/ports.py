@@ -14,14 +14,15 @@ import threading
 import time
 from _thread import start_new_thread
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from controller.cli.client import Client
+from controller.cli.client import Client, sandbox_path
 from controller.cli.errors import CliError
 from controller.cli.relays import ssh
 from paddock._client.errors import ClientError, Refused
-from paddock._client.sandbox import Sandbox
+from paddock._client.port_forward import Forwarding, open_port
 
 _CHECK_SECONDS = 10.0
 _STOP_SECONDS = 10.0
@@ -120,17 +121,18 @@ def listening(client: Client, namespace: str, ports: Sequence[Port]) -> Iterator
     with contextlib.ExitStack() as stack:
         for name, local, remote in ports:
             try:
-                open_port = stack.enter_context(Sandbox(client, namespace, name).forward(remote, local=local))
+                open_ = partial(open_port, client.server, sandbox_path(namespace, name))
+                forwarding = stack.enter_context(Forwarding(open_, remote, local=local))
             except (OSError, ClientError) as error:
                 errors.append(f"127.0.0.1:{local or 'any'} for {name}:{remote}: {error}")
             else:
-                opened.append((name, open_port.port, remote))
+                opened.append((name, forwarding.port, remote))
         yield opened, errors
 
 
 def _exists(client: Client, namespace: str, name: str) -> bool:
     try:
-        client.get(Sandbox(client, namespace, name).path)
+        client.get(sandbox_path(namespace, name))
     except Refused as error:
         return error.reason != "NotFound"
     except ClientError:

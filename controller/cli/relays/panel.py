@@ -18,14 +18,15 @@ import threading
 import time
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
+from controller.cli.client import sandbox_path
 from paddock._client.connection import Connection
 from paddock._client.credentials import authorization, trusted
 from paddock._client.errors import ClientError
-from paddock._client.port_forward import Forwarding, own_host
-from paddock._client.sandbox import Sandbox
+from paddock._client.port_forward import Forwarding, open_port, own_host
 
 CODE_SECONDS = 60.0
 ADDRESS = "127.0.0.1"
@@ -229,14 +230,15 @@ class PanelRelay:
                 key = (namespace, name, port)
             case _:
                 raise _Refused(400, "send namespace, name and a port from 1 to 65535")
-        sandbox = Sandbox(self._connection, namespace, name)
+        path = sandbox_path(namespace, name)
         if key not in self._previews:
-            await asyncio.to_thread(self._connection.get, sandbox.path)
+            await asyncio.to_thread(self._connection.get, path)
         # No await from here on: meanwhile another request may have opened this preview, or the last one allowed.
         if key not in self._previews:
             if len(self._previews) >= _MOST_PREVIEWS:
                 raise _Refused(429, f"{_MOST_PREVIEWS} previews are open, the most of one panel; start it again")
-            self._previews[key] = sandbox.forward(port, address=ADDRESS, failed=self._failed, host=own_host())
+            open_ = partial(open_port, self._connection.server, path)
+            self._previews[key] = Forwarding(open_, port, address=ADDRESS, failed=self._failed, host=own_host())
         opened = self._previews[key]
         await _send(writer, 200, {"url": f"http://{opened.host}:{opened.port}/"})
 

@@ -14,7 +14,8 @@ from paddock._async.contexts import AsyncContexts, ErrorCallback, ResultCallback
 from paddock._async.files import AsyncFiles
 from paddock._async.objects import AsyncObjects
 from paddock._async.ports import AsyncForward
-from paddock._async.process import PROTOCOL, AsyncBackgroundCommand, AsyncProcess
+from paddock._async.process import AsyncBackgroundCommand, AsyncProcess
+from paddock._client.channels import PROTOCOL
 from paddock._client.command import as_json, as_query, checked_code, checked_command, checked_line
 from paddock._client.connection import segment
 from paddock._client.errors import ClientError, NotFound, Refused
@@ -414,11 +415,13 @@ class AsyncSandbox:
         cwd: str = "",
         stdin: bool = False,
         tty: bool = False,
+        size: tuple[int, int] | None = None,
         timeout: float | None = None,
     ) -> AsyncProcess:
         """Start a shell line, or a program with a list of arguments, and stream its output.
 
-        `stdin`: it can be written to. `tty`: give it a terminal. A suspended sandbox is resumed first.
+        `stdin`: it can be written to. `tty`: give it a terminal, of this `size` (rows, columns) at first. A suspended
+        sandbox is resumed first. The time limit of a command with a terminal is `timeout` alone.
 
             async with sandbox.start("pip install requests") as process:
                 async for output in process:
@@ -428,6 +431,7 @@ class AsyncSandbox:
         query += as_query({**self.env, **(env or {})})
         query += [("stdin", "true")] if stdin else []
         query += [("tty", "true")] if tty else []
+        query += [("rows", str(size[0])), ("columns", str(size[1]))] if tty and size else []
         query += [("workingDir", cwd)] if cwd else []
         query += [("timeoutSeconds", f"{timeout:g}")] if timeout is not None else []
         return AsyncProcess(await self._transport.websocket(f"{self._path}/exec", query, PROTOCOL))
@@ -680,7 +684,7 @@ class AsyncSandbox:
 
     async def _forward(self, port: int, local: int, address: str, path: str = "/", host: str = "") -> AsyncForward:
         open_ = partial(open_port, self._transport.server, self._path)
-        inner = await self._transport.call(Forwarding, open_, port, local, address, lambda _message: None, host)
+        inner = await self._transport.call(Forwarding, open_, port, local=local, address=address, host=host)
         return AsyncForward(self._transport, inner, path)
 
 

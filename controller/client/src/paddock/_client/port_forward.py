@@ -212,7 +212,7 @@ def open_port(server: Server, path: str, port: int) -> PortConnection:
 
 
 class Forwarding:
-    """Local listener that relays each connection to a port of the sandbox. Close it.
+    """Local listener that relays each connection to a port of the sandbox. Close it. `local` 0: a free port.
 
     `failed` is called, from any thread, with a message for each connection that failed. With a `host` it relays only
     HTTP connections to that name: a browser's cookies for 127.0.0.1 go to all of its ports, but not to that name.
@@ -222,9 +222,10 @@ class Forwarding:
         self,
         open_: Callable[[int], PortConnection],
         remote: int,
-        local: int,
-        address: str,
-        failed: Callable[[str], None],
+        *,
+        local: int = 0,
+        address: str = "127.0.0.1",
+        failed: Callable[[str], None] = lambda _message: None,
         host: str = "",
     ) -> None:
         """Raises ClientError if it can't listen."""

@@ -58,18 +58,22 @@ class WebSocket:
             self._end()
             raise
 
-    def send(self, data: bytes) -> None:
-        """Send one frame; block while the other side does not read. Raises ConnectionClosed."""
-        self._do(self._connection.send(data))
+    def send(self, data: bytes) -> bool:
+        """Send one frame; block while the other side does not read. False: the connection is closed."""
+        try:
+            self._do(self._connection.send(data))
+        except ConnectionClosed:
+            return False
+        return True
 
-    def recv(self) -> bytes | str:
-        """Receive the next frame. Raises ConnectionClosed after the last one that arrived."""
+    def receive(self) -> bytes | str:
+        """Receive the next frame. Raises ClientError after the last one that arrived."""
         try:
             return self._do(self._connection.recv())
-        except ConnectionClosed:
+        except ConnectionClosed as error:
             if self._unread:
                 return self._unread.popleft()
-            raise
+            raise broken(error) from error
 
     def close(self) -> None:
         """Close it from any thread; blocked senders and receivers wake up. A child after a fork leaves it open."""
@@ -106,6 +110,11 @@ class WebSocket:
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
+
+
+def broken(error: ConnectionClosed) -> ClientError:
+    """Return the error of a command whose connection ended before its exit code came."""
+    return ClientError(f"the connection broke: {error}; the command may still run")
 
 
 async def _drain(connection: ClientConnection, unread: deque[bytes | str]) -> None:

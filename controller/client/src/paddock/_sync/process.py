@@ -6,14 +6,22 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
+from paddock._client.channels import (
+    CLOSE_STDIN,
+    PIECE_BYTES,
+    RESIZE,
+    SIGNAL,
+    STATUS,
+    STDIN,
+    STREAMS,
+    causes_of,
+    exit_code_of,
+)
 from paddock._client.connection import segment
 from paddock._client.errors import ClientError, refusal
-from paddock._client.exec import CLOSE_STDIN, RESIZE, SIGNAL, STATUS, STDIN, STREAMS, causes_of, exit_code_of
 from paddock._models import MAX_OUTPUT_BYTES, CommandResult, Decoder, KeptStreams, Output, WaitTimedOut
 from paddock._transport.blocking import Socket, Transport, pause
 
-PROTOCOL = "v5.channel.k8s.io"
-_PIECE_BYTES = 1 << 15
 _POLL_SECONDS = 0.2
 _RUNNING = "Running"
 _KILLED = 128 + 9  # SIGKILL
@@ -39,6 +47,7 @@ class Process:
         self.duration_seconds: float | None = None
         self._started = time.monotonic()
         self._killed = False
+        self._first: bytes | str | None = None
 
     def __enter__(self) -> "Process":
         return self
@@ -49,10 +58,16 @@ class Process:
     def __iter__(self) -> "Process":
         return self
 
+    def wait_started(self) -> None:
+        """Wait until it has started; a suspended sandbox is resumed first. Raises as iterating does."""
+        if self._first is None and self.exit_code is None:
+            self._first = self._socket.receive()
+
     def __next__(self) -> Output:
         while self.exit_code is None:
+            frame, self._first = self._first, None
             try:
-                frame = self._socket.receive()
+                frame = frame if frame is not None else self._socket.receive()
             except ClientError:
                 if not self._killed:
                     raise
@@ -79,8 +94,8 @@ class Process:
     def write(self, data: str | bytes) -> bool:
         """Write to stdin, for a command started with `stdin=True`. False: it has ended."""
         raw = data.encode() if isinstance(data, str) else data
-        for at in range(0, len(raw), _PIECE_BYTES):
-            if not self._socket.send(bytes((STDIN,)) + raw[at : at + _PIECE_BYTES]):
+        for at in range(0, len(raw), PIECE_BYTES):
+            if not self._socket.send(bytes((STDIN,)) + raw[at : at + PIECE_BYTES]):
                 return False
         return True
 

@@ -11,6 +11,7 @@ from typing import Any, cast
 
 import httpx
 
+from paddock._client.channels import PROTOCOL
 from paddock._client.command import as_json, as_query, checked_code, checked_command, checked_line
 from paddock._client.connection import segment
 from paddock._client.errors import ClientError, NotFound, Refused
@@ -41,7 +42,7 @@ from paddock._sync.contexts import Contexts, ErrorCallback, ResultCallback, exec
 from paddock._sync.files import Files
 from paddock._sync.objects import Objects
 from paddock._sync.ports import Forward
-from paddock._sync.process import PROTOCOL, BackgroundCommand, Process
+from paddock._sync.process import BackgroundCommand, Process
 from paddock._transport.blocking import PortConnection, TextCallback, Transport, beside, pause, tell
 from paddock._version import API_VERSION
 
@@ -410,11 +411,13 @@ class Sandbox:
         cwd: str = "",
         stdin: bool = False,
         tty: bool = False,
+        size: tuple[int, int] | None = None,
         timeout: float | None = None,
     ) -> Process:
         """Start a shell line, or a program with a list of arguments, and stream its output.
 
-        `stdin`: it can be written to. `tty`: give it a terminal. A suspended sandbox is resumed first.
+        `stdin`: it can be written to. `tty`: give it a terminal, of this `size` (rows, columns) at first. A suspended
+        sandbox is resumed first. The time limit of a command with a terminal is `timeout` alone.
 
             with sandbox.start("pip install requests") as process:
                 for output in process:
@@ -424,6 +427,7 @@ class Sandbox:
         query += as_query({**self.env, **(env or {})})
         query += [("stdin", "true")] if stdin else []
         query += [("tty", "true")] if tty else []
+        query += [("rows", str(size[0])), ("columns", str(size[1]))] if tty and size else []
         query += [("workingDir", cwd)] if cwd else []
         query += [("timeoutSeconds", f"{timeout:g}")] if timeout is not None else []
         return Process(self._transport.websocket(f"{self._path}/exec", query, PROTOCOL))
@@ -666,7 +670,7 @@ class Sandbox:
 
     def _forward(self, port: int, local: int, address: str, path: str = "/", host: str = "") -> Forward:
         open_ = partial(open_port, self._transport.server, self._path)
-        inner = self._transport.call(Forwarding, open_, port, local, address, lambda _message: None, host)
+        inner = self._transport.call(Forwarding, open_, port, local=local, address=address, host=host)
         return Forward(self._transport, inner, path)
 
 

@@ -34,7 +34,7 @@ from paddock._client.port_forward import PortConnection
 from paddock._client.request_log import logged
 from paddock._client.server import Server, unreachable
 from paddock._client.transfer import check_size
-from paddock._client.websocket import connect_websocket
+from paddock._client.websocket import broken, connect_websocket
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -104,7 +104,7 @@ class AsyncSocket:
         try:
             return await self._inner.recv()
         except ConnectionClosed as error:
-            raise ClientError(f"the connection broke: {error}; the command may still run") from error
+            raise broken(error) from error
 
     async def close(self) -> None:
         """Close it."""

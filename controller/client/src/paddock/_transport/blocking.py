@@ -6,49 +6,24 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeAlias, TypeVar
 
 import httpx
-from websockets.exceptions import ConnectionClosed
 
 from paddock._client.connection import Connection, connect, proxy_options, transport_options
-from paddock._client.errors import ClientError
 from paddock._client.files import cut
 from paddock._client.forks import PerProcess, ProcessTransport
 from paddock._client.port_forward import PortConnection as PortConnection
 from paddock._client.server import Server
 from paddock._client.transfer import check_size, exchange
-from paddock._client.websocket import WebSocket, open_websocket
+
+if TYPE_CHECKING:
+    from paddock._client.websocket import WebSocket
 
 P = ParamSpec("P")
 T = TypeVar("T")
 TextCallback = Callable[[str], object]
-
-
-class Socket:
-    """A WebSocket; one thread may send while another receives."""
-
-    def __init__(self, inner: WebSocket) -> None:
-        self._inner = inner
-
-    def send(self, data: bytes) -> bool:
-        """Send one frame; False: the other side has closed."""
-        try:
-            self._inner.send(data)
-        except ConnectionClosed:
-            return False
-        return True
-
-    def receive(self) -> bytes | str:
-        """Receive the next frame. Raises ClientError when the connection broke."""
-        try:
-            return self._inner.recv()
-        except ConnectionClosed as error:
-            raise ClientError(f"the connection broke: {error}; the command may still run") from error
-
-    def close(self) -> None:
-        """Close it."""
-        self._inner.close()
+Socket: TypeAlias = "WebSocket"  # its import takes longer than a small copy, which needs none
 
 
 class Transport:
@@ -112,7 +87,9 @@ class Transport:
 
     def websocket(self, path: str, query: Sequence[tuple[str, str]], protocol: str) -> Socket:
         """Open a WebSocket. Raises Unreachable and Refused."""
-        return Socket(open_websocket(self.server, path, query, protocol=protocol))
+        from paddock._client.websocket import open_websocket
+
+        return open_websocket(self.server, path, query, protocol=protocol)
 
     def connect(self, path: str, port: int) -> PortConnection:
         """Connect to a port of the sandbox at `path`. Raises Refused."""
