@@ -18,6 +18,9 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from typing import Any
+
+import h11
 
 from controller.engine.exec.command import TIMED_OUT, Escaped, signal_number
 from controller.engine.kernel.kill import MARK, Killer, Target, signal_group, ticks_now
@@ -35,72 +38,52 @@ _START_SECONDS = 30.0  # for a command to start, as the engine's
 _DRAIN_SECONDS = 1.0
 _KILL_SECONDS = 5.0  # for an agent that takes the request to kill a command
 _HEAD_START_SECONDS = 1.0  # of the agent before the host's kill: it alone also finds what has shed its mark
-_HEAD_BYTES, _HEADERS, _INTERIM = 16 << 10, 64, 4
+_HEAD_BYTES, _INTERIM, _MOST_STATUS = 16 << 10, 4, 599
 _PIECE_BYTES = 64 << 10
 _FRAME = struct.Struct(">BxxxL")
 _FRAME_BYTES = 1 << 20
 _LISTING_BYTES = 8 << 20
 _SPARE_SECONDS = 5.0
 _MARK = re.compile("[0-9a-f]{16}")
-_FRAMING = ("content-length", "transfer-encoding")
 _STREAMS = {1: "stdout", 2: "stderr"}
 _EXIT, _EXIT_BYTES = 3, 3
-_STATUS_LINE = re.compile(rb"HTTP/1\.[01] ([1-5][0-9]{2})( .*)?")
 _Key = tuple[str, int]
-_Heading = tuple[int, Mapping[str, str]]
 
 
 class _Link:
-    """One connection, read with bounds. One thread uses it; any thread may cut it."""
+    """One connection, read by h11 with bounds. One thread uses it; any thread may cut it."""
 
     def __init__(self, sock: socket.socket, subject: str) -> None:
         self.sock, self._subject = sock, subject
-        self._held = bytearray()
+        self._http = h11.Connection(h11.CLIENT, max_incomplete_event_size=_HEAD_BYTES)
         self._deadline: float | None = None
+        self._at_end = False
         self.idle_since = float("-inf")
 
     def allow(self, seconds: float | None) -> None:
         """Set the time for all that follows; None: no limit."""
         self._deadline = None if seconds is None else time.monotonic() + seconds
 
-    def send(self, data: bytes) -> None:
-        """Send all. Raises AgentError."""
+    def send(self, *events: h11.Event) -> None:
+        """Send all of it. Raises AgentError."""
+        data = b"".join(self._http.send(event) or b"" for event in events)
         with self._translated():
             self.sock.settimeout(self._remaining())
             self.sock.sendall(data)
 
-    def receive(self) -> bytes:
-        """Return what is there, at least a byte; b"" at the end. Raises AgentError."""
-        if self._held:
-            data = bytes(self._held)
-            self._held.clear()
-            return data
-        return self._read()
-
-    def until(self, mark: bytes, most: int) -> bytes:
-        """Return the bytes before `mark`, which is dropped. Raises AgentError if it does not come within `most`."""
-        while (end := self._held.find(mark, 0, most + len(mark))) < 0:
-            if len(self._held) > most:
-                raise self.bad("a line without an end")
-            self._fill()
-        line = bytes(self._held[:end])
-        del self._held[: end + len(mark)]
-        return line
-
-    def upto(self, count: int) -> bytes:
-        """Return 1 to `count` bytes. Raises AgentError at the end."""
-        if not self._held:
-            self._fill()
-        chunk = bytes(self._held[:count])
-        del self._held[:count]
-        return chunk
-
-    def _fill(self) -> None:
-        """Add to what is held. It always reads the socket: only that notices a deadline, a cut and the end."""
-        data = self._read()
-        if not data:
-            raise AgentError("NoAnswer", f"the agent of {self._subject} ended the connection before its answer")
-        self._held += data
+    def next_event(self) -> Any:
+        """Return the next part of an answer. Raises AgentError."""
+        try:
+            while (event := self._http.next_event()) is h11.NEED_DATA:
+                data = self._read()
+                self._at_end = not data
+                self._http.receive_data(data)
+        except h11.RemoteProtocolError as error:
+            if self._at_end:
+                message = f"the agent of {self._subject} ended the connection before its answer"
+                raise AgentError("NoAnswer", message) from error
+            raise self.bad(f"something that is not HTTP ({error})") from error
+        return event
 
     def _read(self) -> bytes:
         with self._translated():
@@ -111,12 +94,19 @@ class _Link:
         """Return the error of an answer that is none."""
         return AgentError("BadAnswer", f"what listens on the agent's port in {self._subject} answered {what}")
 
+    def renew(self) -> bool:
+        """Make it ready for the next request. Return False if it can take none."""
+        if (self._http.our_state, self._http.their_state) != (h11.DONE, h11.DONE):
+            return False
+        self._http.start_next_cycle()
+        return self.quiet
+
     @property
     def quiet(self) -> bool:
         """True if nothing has come, not even its end: then it can be used again."""
         poll = select.poll()
         poll.register(self.sock, select.POLLIN | select.POLLRDHUP)
-        return not self._held and not poll.poll(0)
+        return not self._http.trailing_data[0] and not poll.poll(0)
 
     def cut(self) -> None:
         """End both directions; a blocked read returns at once."""
@@ -147,29 +137,32 @@ class _Link:
 class _Answer:
     """ports.AgentAnswer: its head is read on demand, then its body piece by piece. One thread reads it."""
 
-    def __init__(self, link: _Link, early: _Heading | None, done: Callable[[_Link, bool], None]) -> None:
+    def __init__(self, link: _Link, early: h11.Response | None, done: Callable[[_Link, bool], None]) -> None:
         """`early` is a head that has been read already."""
         self._link, self._early, self._done = link, early, done
-        self._status = 0
-        self._headers: Mapping[str, str] = {}
         self._over = False
         self._reading, self._ending = threading.Lock(), threading.Lock()
-        self._pieces = self._body()
 
     def head(self) -> tuple[int, Mapping[str, str]]:
         """Wait for its head; return status and headers. Raises AgentError."""
         with self._guarded():
-            for _ in range(_INTERIM):
-                self._status, self._headers = self._early or _parsed(self._link)
-                self._early = None
-                if self._status >= 200:
-                    return self._status, self._headers
-            raise self._link.bad("with beginnings alone")
+            response = self._early or self._response()
+            if response.status_code > _MOST_STATUS:
+                raise self._link.bad(f"{response.status_code}, which is not a status of HTTP")
+            return response.status_code, {
+                name.decode("latin-1"): value.decode("latin-1") for name, value in response.headers
+            }
 
     def read(self) -> bytes:
         """Return a piece of the body, b"" at its end. Raises AgentError."""
         with self._guarded():
-            return next(self._pieces, b"")
+            if self._over:
+                return b""
+            event = self._link.next_event()
+            if isinstance(event, h11.Data):
+                return bytes(event.data)
+            self._end(keep=True)
+            return b""
 
     def allow(self, seconds: float | None) -> None:
         """Set the time for the rest of it."""
@@ -195,46 +188,18 @@ class _Answer:
                 self._end(keep=False)
                 raise
 
+    def _response(self) -> h11.Response:
+        for _ in range(_INTERIM):
+            event = self._link.next_event()
+            if isinstance(event, h11.Response):
+                return event
+        raise self._link.bad("with beginnings alone")
+
     def _end(self, *, keep: bool) -> None:
         with self._ending:
             over, self._over = self._over, True
         if not over:
             self._done(self._link, keep)
-
-    def _body(self) -> Iterator[bytes]:
-        link, length = self._link, self._headers.get("content-length")
-        keep = "close" not in self._headers.get("connection", "").lower()
-        if self._headers.get("transfer-encoding", "").lower() == "chunked":
-            yield from self._chunks()
-        elif length is not None:
-            if not length.isascii() or not length.isdigit() or len(length) > 18:
-                raise link.bad("with a length that is not a number")
-            bytes_left = int(length)
-            while bytes_left:
-                data = link.upto(min(bytes_left, _PIECE_BYTES))
-                bytes_left -= len(data)
-                yield data
-        elif self._status not in (204, 304):
-            keep = False
-            while data := link.receive():
-                yield data
-        self._end(keep=keep)
-
-    def _chunks(self) -> Iterator[bytes]:
-        link = self._link
-        while True:
-            digits = link.until(b"\r\n", 64).partition(b";")[0].strip()
-            if not 0 < len(digits) <= 8 or digits.strip(b"0123456789abcdefABCDEF"):
-                raise link.bad("with a malformed chunk")
-            bytes_left = size = int(digits, 16)
-            while bytes_left:
-                data = link.upto(min(bytes_left, _PIECE_BYTES))
-                bytes_left -= len(data)
-                yield data
-            if link.until(b"\r\n", 64) or size == 0:
-                if size == 0:
-                    return
-                raise link.bad("with a malformed chunk")
 
 
 class AgentConnections:
@@ -356,25 +321,26 @@ class AgentConnections:
         # 404: it has ended meanwhile, and what it left is the first process's, where the killer counts it.
         return status in (200, 404)
 
-    def _submit(self, link: _Link, request: AgentRequest, seconds: float | None) -> _Heading | None:
+    def _submit(self, link: _Link, request: AgentRequest, seconds: float | None) -> h11.Response | None:
         """Send a request; return the head of its answer if that has come already. Raises AgentError.
 
         A connection that did not answer just now has to say first that it takes the body: before, nothing can begin.
         """
+        body = (h11.Data(data=request.body), h11.EndOfMessage())
         if not request.body or time.monotonic() - link.idle_since < _PROVEN_SECONDS:
             link.allow(seconds)
-            link.send(_head(request) + request.body)
+            link.send(_head(request), *body)
             return None
         link.allow(_HELLO_SECONDS)
         try:
             link.send(_head(replace(request, headers={**request.headers, "expect": "100-continue"})))
-            heading = _parsed(link)
+            event = link.next_event()
         except AgentError as error:
             raise AgentError("NotTaken", str(error)) from error
         link.allow(seconds)
-        if heading[0] != 100:
-            return heading
-        link.send(request.body)
+        if isinstance(event, h11.Response):
+            return event
+        link.send(*body)
         return None
 
     def _link(self, container: Container, port: int) -> _Link:
@@ -394,11 +360,11 @@ class AgentConnections:
             raise AgentError("NotListening", f"the agent of {_subject(container)} does not answer: {error}") from error
         return _Link(sock, _subject(container))
 
-    def _answer(self, container: Container, link: _Link, head: _Heading | None = None) -> _Answer:
+    def _answer(self, container: Container, link: _Link, head: h11.Response | None = None) -> _Answer:
         return _Answer(link, head, lambda link, keep: self._give(container, link, keep=keep))
 
     def _give(self, container: Container, link: _Link, *, keep: bool) -> None:
-        if not keep or not link.quiet:
+        if not keep or not link.renew():
             link.close()
             return
         link.idle_since = time.monotonic()
@@ -615,28 +581,7 @@ def _subject(container: Container) -> str:
     return f"sandbox `{container.object_name or container.name}`"
 
 
-def _head(request: AgentRequest) -> bytes:
-    lines = [f"{request.method} {request.path} HTTP/1.1", "host: 127.0.0.1"]
-    lines += [f"{name}: {value}" for name, value in request.headers.items()]
-    lines.append(f"content-length: {len(request.body)}")
-    return ("\r\n".join(lines) + "\r\n\r\n").encode("latin-1")
-
-
-def _parsed(link: _Link) -> _Heading:
-    """Read the head of an answer: its status and headers, by their names in lower case. Raises AgentError."""
-    lines = link.until(b"\r\n\r\n", _HEAD_BYTES).split(b"\r\n")
-    started = _STATUS_LINE.fullmatch(lines[0])
-    if started is None:
-        raise link.bad("something that is not HTTP")
-    if len(lines) > _HEADERS:
-        raise link.bad(f"with over {_HEADERS} headers")
-    headers: dict[str, str] = {}
-    for line in lines[1:]:
-        name, colon, value = line.partition(b":")
-        if not colon or not name or name.strip() != name:
-            raise link.bad("with a malformed header")
-        key = name.decode("latin-1").lower()
-        if key in headers and key in _FRAMING:
-            raise link.bad(f"with two headers {key}")
-        headers[key] = value.strip().decode("latin-1")
-    return int(started[1]), headers
+def _head(request: AgentRequest) -> h11.Request:
+    headers = [("host", "127.0.0.1"), *request.headers.items(), ("content-length", str(len(request.body)))]
+    encoded = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in headers]
+    return h11.Request(method=request.method, target=request.path, headers=encoded)
