@@ -33,7 +33,7 @@ from controller.api.fleet.identity import HEADER, encode
 from controller.api.fleet.links import Links
 from controller.api.fleet.tls import FleetFilesError, FleetTls
 from controller.api.listeners import ListenerRules, Listeners
-from controller.api.streams.proxy import Gone
+from controller.api.streams.relay import Gone
 from controller.cli.fleet_certificates import new_certificate
 from controller.kinds.access.access import Caller, Grant
 from controller.kinds.common.chunk import Chunk

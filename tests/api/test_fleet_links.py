@@ -13,10 +13,10 @@ ANSWER = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n
 
 
 async def read(data: bytes, stop: str) -> list[object]:
-    reader, http = asyncio.StreamReader(), h11.Connection(h11.CLIENT)
-    http.send(h11.Request(method="GET", target="/", headers=[("host", "a")]))
-    http.send(h11.EndOfMessage())
-    link = Link(("a", "a"), reader, cast("asyncio.StreamWriter", None), http, 0.0)
+    reader = asyncio.StreamReader()
+    link = Link(("a", "a"), reader, cast("asyncio.StreamWriter", None), 0.0)
+    link.http.send(h11.Request(method="GET", target="/", headers=[("host", "a")]))
+    link.http.send(h11.EndOfMessage())
 
     async def whole() -> list[object]:
         events: list[object] = []

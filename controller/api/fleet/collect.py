@@ -142,8 +142,7 @@ async def _get(links: Links, host: OtherHost, target: bytes, head: Sequence[tupl
     while True:
         link = await links.open(host.name, host.address)
         try:
-            await link.push(request)
-            await link.push(h11.EndOfMessage())
+            await link.push(request, h11.EndOfMessage())
             status, body = await _read(link)
         except (OSError, h11.RemoteProtocolError) as error:
             link.close()
@@ -167,16 +166,9 @@ async def _get(links: Links, host: OtherHost, target: bytes, head: Sequence[tupl
 
 async def _read(link: Link) -> tuple[int, bytes]:
     """Return the status and the body of the answer. Raises OSError; h11.RemoteProtocolError; _NoAnswer."""
-    event: Any = await link.next_event()
-    while isinstance(event, h11.InformationalResponse):
-        event = await link.next_event()
-    if not isinstance(event, h11.Response):
-        raise ConnectionResetError("it closed the connection without an answer")
-    status, body = event.status_code, bytearray()
-    while not isinstance(event := await link.next_event(), h11.EndOfMessage):
-        if not isinstance(event, h11.Data):
-            raise ConnectionResetError("it closed the connection within its answer")
-        body += event.data
+    status, body = (await link.head()).status_code, bytearray()
+    while data := await link.piece():
+        body += data
         if len(body) > _ANSWER_BYTES:
             raise _NoAnswer(f"its answer is larger than {_ANSWER_BYTES >> 20} MiB")
     return status, bytes(body)

@@ -24,7 +24,7 @@ from controller.api.common.trace import SCOPE_KEY
 from controller.api.fleet import relay
 from controller.api.fleet.identity import encode, identity_of
 from controller.api.fleet.links import Links, Unreachable
-from controller.api.streams.proxy import Gone
+from controller.api.streams.relay import Gone
 from controller.kinds.access.access import AccessRequest
 from controller.kinds.planning.binding import UNBOUND
 from controller.kinds.registry import discover

@@ -8,7 +8,6 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
 from weakref import WeakKeyDictionary
 
 import h11
@@ -16,6 +15,7 @@ import structlog
 
 from controller.api.fleet.tls import FleetTls, why_refused
 from controller.api.server.peer_credentials import set_keepalive
+from controller.api.streams.relay import ServerLink
 from controller.kinds.common.address import parse_address
 
 CONNECT_SECONDS = 2.0
@@ -23,7 +23,6 @@ IDLE_SECONDS = 20.0  # the other side waits for longer, so that none ends as it 
 _OLDEST_SECONDS = 300.0
 _MOST_IDLE = 16  # of one host
 _LOST_MILLISECONDS = 20_000  # without an acknowledgement of what was sent
-_HEAD_BYTES = 64 << 10
 _PIECE_BYTES = 1 << 18
 _log = structlog.get_logger("paddock.fleet")
 _Key = tuple[str, str]
@@ -33,29 +32,24 @@ class Unreachable(Exception):
     """The daemon of another host can't be reached; the message says why."""
 
 
-@dataclass(eq=False)
-class Link:
+class Link(ServerLink):
     """One connection to a host's daemon, for one request at a time."""
 
-    key: _Key
-    reader: asyncio.StreamReader
-    writer: asyncio.StreamWriter
-    http: h11.Connection
-    since: float
-    idle_since: float = 0.0
-    is_reused: bool = False
+    def __init__(self, key: _Key, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, since: float) -> None:
+        """Take a connection that was opened at `since`, of a monotonic clock."""
+        super().__init__()
+        self.key, self.reader, self.writer, self.since = key, reader, writer, since
+        self.idle_since = 0.0
+        self.is_reused = False
 
-    async def push(self, event: h11.Event) -> None:
-        """Send a part of a request. Waits while the other side reads none."""
-        if data := self.http.send(event):
-            self.writer.write(data)
-            await self.writer.drain()
+    async def write(self, data: bytes) -> None:
+        """As of the base class."""
+        self.writer.write(data)
+        await self.writer.drain()
 
-    async def next_event(self) -> h11.Event | type[h11.NEED_DATA] | type[h11.PAUSED]:
-        """Return the next part of an answer. Raises OSError; h11.RemoteProtocolError."""
-        while (event := self.http.next_event()) is h11.NEED_DATA:
-            self.http.receive_data(await self.reader.read(_PIECE_BYTES))
-        return event
+    async def read(self) -> bytes:
+        """As of the base class."""
+        return await self.reader.read(_PIECE_BYTES)
 
     @property
     def fresh(self) -> bool:
@@ -91,8 +85,7 @@ class Links:
         protocol = transport.get_protocol()
         assert isinstance(protocol, asyncio.StreamReaderProtocol)
         writer = asyncio.StreamWriter(transport, protocol, reader, asyncio.get_running_loop())
-        http = h11.Connection(h11.CLIENT, max_incomplete_event_size=_HEAD_BYTES)
-        return Link((host, address), reader, writer, http, time.monotonic())
+        return Link((host, address), reader, writer, time.monotonic())
 
     async def connect(self, host: str, address: str, protocol: Callable[[], asyncio.BaseProtocol]) -> asyncio.Transport:
         """Return a new connection to the daemon of `host`, with a protocol of that factory. Raises Unreachable."""

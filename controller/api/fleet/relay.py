@@ -5,31 +5,41 @@ wrong host has lost nothing.
 """
 
 import asyncio
-import contextlib
 import secrets
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import NoReturn
 from urllib.parse import urlsplit
 
 import h11
 import structlog
 from starlette.types import Message, Receive, Scope, Send
 from websockets.asyncio.client import ClientConnection
-from websockets.client import ClientProtocol
 from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidStatus
-from websockets.typing import Subprotocol
 from websockets.uri import WebSocketURI
 
 from controller.api.common.trace import HEADER as TRACE_HEADER
 from controller.api.fleet.identity import HEADER
 from controller.api.fleet.links import Link, Links, Unreachable, was_refused
 from controller.api.fleet.tls import why_refused
-from controller.api.server.peer_credentials import LINK
 from controller.api.server.stalled_clients import ClientTransport
 from controller.api.ssh import protocol as ssh
 from controller.api.streams.exec_websocket import PROTOCOL, STATUS
-from controller.api.streams.proxy import HOP, Gone, close_code, end_to_end_headers, unless_gone
+from controller.api.streams.relay import (
+    HOP,
+    Gone,
+    Headers,
+    client_transport,
+    end_to_end_headers,
+    first_of,
+    handshake_headers,
+    headers_of,
+    pass_body,
+    refusal_headers,
+    relay_messages,
+    unless_gone,
+    wait_gone,
+    websocket_factory,
+)
 from controller.service.exec.exec_limits import PAUSE_SECONDS
 
 MISDIRECTED = b"misdirected"  # value of the header in the answer of a host to which the object is not bound
@@ -38,11 +48,8 @@ _NEVER_IN = HOP | {b"authorization", b"expect", b"content-length", b"traceparent
 _NEVER_OUT = HOP | {b"date", TRACE_HEADER.lower().encode(), _HEADER}
 _MESSAGE_BYTES = 16 << 20  # of a WebSocket's message; one is in memory at a time
 _HANDSHAKE_SECONDS = 300.0  # a sandbox that was suspended is started first
-_CLOSE_SECONDS = 2.0
-_ABNORMAL = 1011
 _PAUSES = {PROTOCOL: PAUSE_SECONDS, ssh.PROTOCOL: ssh.PAUSE_SECONDS}  # of a client that reads nothing, by subprotocol
 _log = structlog.get_logger("paddock.fleet")
-Headers = Sequence[tuple[bytes, bytes]]
 
 
 class Lost(Exception):
@@ -84,8 +91,7 @@ class Client:
     @property
     def link(self) -> ClientTransport | None:
         """The client's connection, where there is one."""
-        link: ClientTransport | None = self.scope.get("state", {}).get(LINK)
-        return link
+        return client_transport(self.scope)
 
     @property
     def streams(self) -> bool:
@@ -156,7 +162,7 @@ async def _http(links: Links, request: Outgoing, client: Client) -> bool:
         if client.streams and (early := await _until_asked(link, client)) is not None:
             right: bool = await unless_gone(_answer(link, client, early), client.link)
         else:
-            right = await _both(link, client)
+            right = await first_of(_answer(link, client), _send_body(link, client))
     except (OSError, h11.RemoteProtocolError, h11.LocalProtocolError) as error:
         link.close()
         if not client.started:
@@ -168,19 +174,6 @@ async def _http(links: Links, request: Outgoing, client: Client) -> bool:
         raise
     links.keep(link)
     return right
-
-
-async def _both(link: Link, client: Client) -> bool:
-    """Send the body and the answer at once; return False if the request came to the wrong host."""
-    outgoing = asyncio.create_task(_send_body(link, client))
-    incoming = asyncio.create_task(_answer(link, client))
-    try:
-        await asyncio.wait({incoming, outgoing}, return_when=asyncio.FIRST_COMPLETED)
-        return await (incoming if incoming.done() else outgoing)
-    finally:
-        for task in (incoming, outgoing):
-            task.cancel()
-        await asyncio.gather(incoming, outgoing, return_exceptions=True)
 
 
 async def _until_asked(link: Link, client: Client) -> h11.Response | None:
@@ -197,44 +190,21 @@ async def _until_asked(link: Link, client: Client) -> h11.Response | None:
 
 async def _send_body(link: Link, client: Client) -> NoReturn:
     """Send the body; then wait for the client to disconnect. Raises Gone."""
-    if not client.streams:
-        if client.body:
-            await link.push(h11.Data(data=client.body))
-        await link.push(h11.EndOfMessage())
-    else:
-        has_more = True
-        while has_more:
-            message = await client.message()
-            if message["type"] == "http.disconnect":
-                raise Gone
-            has_more = message.get("more_body", False)
-            try:
-                if data := message.get("body", b""):
-                    await unless_gone(link.push(h11.Data(data=data)), client.link)
-                if not has_more:
-                    await link.push(h11.EndOfMessage())
-            except (OSError, h11.LocalProtocolError):  # it reads no more, and may have answered already
-                break
-    while (await client.message())["type"] != "http.disconnect":
-        pass
-    raise Gone
+    if client.streams:
+        await pass_body(client.message, link, client.link)
+    await link.push(*([h11.Data(data=client.body)] if client.body else ()), h11.EndOfMessage())
+    await wait_gone(client.message)
 
 
 async def _answer(link: Link, client: Client, first: h11.Response | None = None) -> bool:
     """Send the answer to the client; return False, with nothing sent, if the request came to the wrong host."""
-    event: Any = first or await link.next_event()
-    while isinstance(event, h11.InformationalResponse):
-        event = await link.next_event()
-    if not isinstance(event, h11.Response):
-        raise ConnectionResetError("it closed the connection without an answer")
-    right = (_HEADER, MISDIRECTED) not in [(bytes(name), bytes(value)) for name, value in event.headers]
+    headers = headers_of(response := first or await link.head())
+    right = (_HEADER, MISDIRECTED) not in headers
     if right:
-        await client.begin(event.status_code, [(bytes(name), bytes(value)) for name, value in event.headers])
-    while not isinstance(event := await link.next_event(), h11.EndOfMessage):
-        if not isinstance(event, h11.Data):
-            raise ConnectionResetError("it closed the connection within its answer")
+        await client.begin(response.status_code, headers)
+    while data := await link.piece():
         if right:
-            await client.give(bytes(event.data), has_more=True)
+            await client.give(data, has_more=True)
     if right:
         await client.give(b"", has_more=False)
     return right
@@ -243,16 +213,10 @@ async def _answer(link: Link, client: Client, first: h11.Response | None = None)
 async def _websocket(links: Links, request: Outgoing, client: Client) -> bool:
     path, _, query = client.target.decode("latin-1").partition("?")
     name, port = _host_and_port(client.scope["headers"], request.host)
-    protocol = ClientProtocol(
-        WebSocketURI(True, name, port, path, query),
-        subprotocols=[Subprotocol(subprotocol) for subprotocol in client.scope.get("subprotocols", [])] or None,
-        max_size=_MESSAGE_BYTES,
+    factory = websocket_factory(
+        WebSocketURI(True, name, port, path, query), client.scope.get("subprotocols", []), _MESSAGE_BYTES
     )
-    transport = await links.connect(
-        request.host,
-        request.address,
-        lambda: ClientConnection(protocol, ping_interval=None, close_timeout=_CLOSE_SECONDS, max_queue=1),
-    )
+    transport = await links.connect(request.host, request.address, factory)
     far = transport.get_protocol()
     assert isinstance(far, ClientConnection)
     try:
@@ -265,9 +229,7 @@ async def _websocket(links: Links, request: Outgoing, client: Client) -> bool:
         await _messages(client, far, request.host)
     except InvalidStatus as refused:
         response = refused.response
-        headers = [
-            (key.lower().encode("latin-1"), value.encode("latin-1")) for key, value in response.headers.raw_items()
-        ]
+        headers = refusal_headers(response)
         if (_HEADER, MISDIRECTED) in headers:
             return False
         await client.begin(response.status_code, headers)
@@ -284,15 +246,10 @@ async def _websocket(links: Links, request: Outgoing, client: Client) -> bool:
 
 async def _handshake(far: ClientConnection, request: Outgoing, client: Client) -> None:
     """Shake hands with the other daemon. Raises Gone when the client disconnects meanwhile."""
-    headers = {
-        name.decode("latin-1"): value.decode("latin-1")
-        for name, value in client.head(request)
-        if name != b"host" and not name.startswith(b"sec-websocket-")
-    }
     if not client.connected and (await client.message())["type"] != "websocket.connect":
         raise Gone
     client.connected = True
-    shaking = asyncio.create_task(far.handshake(headers, user_agent_header=None))
+    shaking = asyncio.create_task(far.handshake(handshake_headers(client.head(request)), user_agent_header=None))
     disconnect = asyncio.create_task(client.message())
     try:
         await asyncio.wait({shaking, disconnect}, timeout=_HANDSHAKE_SECONDS, return_when=asyncio.FIRST_COMPLETED)
@@ -310,45 +267,20 @@ async def _handshake(far: ClientConnection, request: Outgoing, client: Client) -
 
 async def _messages(client: Client, far: ClientConnection, host: str) -> None:
     """Relay messages both ways until one side closes. Raises Gone when the client's connection ends meanwhile."""
-    incoming, outgoing = asyncio.create_task(_in(client, far)), asyncio.create_task(_out(client, far, host))
-    try:
-        await asyncio.wait({incoming, outgoing}, return_when=asyncio.FIRST_COMPLETED)
-        for task in (incoming, outgoing):
-            if task.done():
-                task.result()
-    finally:
-        incoming.cancel()
-        outgoing.cancel()
-        await asyncio.gather(incoming, outgoing, return_exceptions=True)
-
-
-async def _in(client: Client, far: ClientConnection) -> None:
-    """Pass the client's messages on; close with its code when it closes."""
-    while True:
-        message = await client.message()
-        if message["type"] == "websocket.disconnect":
-            await far.close(close_code(message.get("code")), str(message.get("reason") or ""))
-            return
-        text, data = message.get("text"), message.get("bytes")
-        with contextlib.suppress(ConnectionClosed):  # which `_out` reports
-            await unless_gone(far.send((data or b"") if text is None else text), client.link)
-
-
-async def _out(client: Client, far: ClientConnection, host: str) -> None:
-    """Pass the other daemon's messages on; close with its code when it closes. Raises Gone."""
     is_ended = False  # the command's end was passed on: nothing is lost any more
-    while True:
-        try:
-            message = await far.recv()
-        except ConnectionClosed as error:
-            close_frame = error.rcvd or error.sent
-            if close_frame is None and not is_ended:
-                _log.info("forwarded WebSocket broke off", host=host, error=why_refused(error))
-            code, reason = (close_code(close_frame.code), close_frame.reason) if close_frame else (_ABNORMAL, "")
-            await _give(client, {"type": "websocket.close", "code": code, "reason": reason})
-            return
-        await _give(client, {"type": "websocket.send", "text" if isinstance(message, str) else "bytes": message})
+
+    def passed(message: str | bytes) -> None:
+        nonlocal is_ended
         is_ended = far.subprotocol == PROTOCOL and isinstance(message, bytes) and message[:1] == bytes((STATUS,))
+
+    def broke(error: ConnectionClosed) -> None:
+        if not is_ended:
+            _log.info("forwarded WebSocket broke off", host=host, error=why_refused(error))
+
+    async def send(message: Message) -> None:
+        await _give(client, message)
+
+    await relay_messages(client.message, send, far, client.link, passed=passed, broke=broke)
 
 
 async def _give(client: Client, message: Message) -> None:

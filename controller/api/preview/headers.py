@@ -3,7 +3,8 @@
 import re
 from dataclasses import dataclass
 
-from controller.api.streams.proxy import HOP, UPGRADE, Headers, ProgramRequest, end_to_end_headers
+from controller.api.streams.proxy import UPGRADE, ProgramRequest
+from controller.api.streams.relay import HOP, Headers, end_to_end_headers
 from controller.kinds.runtime.preview import COOKIE, FRAME_COOKIE, HEADER
 
 _NEVER_IN = HOP | {b"host", b"expect", b"forwarded", HEADER.encode()}

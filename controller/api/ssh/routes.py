@@ -25,7 +25,7 @@ from controller.api.common.query_names import takes_query
 from controller.api.server.peer_credentials import LINK
 from controller.api.server.stalled_clients import ClientTransport
 from controller.api.ssh.protocol import PAUSE_SECONDS, PROTOCOL, RAW
-from controller.api.streams.proxy import receive_fairly
+from controller.api.streams.relay import receive_fairly
 from controller.api.streams.tunnel import hand_over, local_transport, wait_for_disconnect
 from controller.kinds.access.access import AccessRequest, Caller
 from controller.kinds.sandbox import KIND as SANDBOX

@@ -6,12 +6,10 @@ speak for a whole origin are dropped, because that is the daemon's.
 """
 
 import asyncio
-import contextlib
 import re
 import socket
-from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 from urllib.parse import urlsplit
 
 import h11
@@ -21,33 +19,36 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 from starlette.websockets import WebSocketDisconnect
 from websockets.asyncio.client import ClientConnection
-from websockets.client import ClientProtocol
 from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidStatus
-from websockets.typing import Subprotocol
 from websockets.uri import WebSocketURI
 
 from controller.api.common import errors
-from controller.api.server.peer_credentials import LINK
-from controller.api.server.stalled_clients import ClientTransport
+from controller.api.streams.relay import (
+    HOP,
+    Gone,
+    Headers,
+    ServerLink,
+    client_transport,
+    end_to_end_headers,
+    first_of,
+    handshake_headers,
+    headers_of,
+    pass_body,
+    receive_fairly,
+    refusal_headers,
+    relay_messages,
+    unless_gone,
+    websocket_factory,
+)
 from controller.service.errors import BadGateway, BadRequest, ServiceError
 from controller.service.sandbox.port_forward import Forwarded
-
-Headers = Sequence[tuple[bytes, bytes]]
 
 STALL_SECONDS = 30.0  # for the next piece of a request's body
 MESSAGE_BYTES = 4 << 20  # of a WebSocket's message out of the sandbox; one is in memory at a time
 _HANDSHAKE_SECONDS = 30.0
-_CLOSE_SECONDS = 2.0
-_POLL_SECONDS = 1.0
-_HEAD_BYTES, _PIECE_BYTES = 1 << 16, 1 << 16
+_PIECE_BYTES = 1 << 16
 _MOST_STATUS, _MOST_INTERIM = 599, 16
 _NAME = "paddock"
-HOP = frozenset(
-    (
-        *(b"connection", b"keep-alive", b"proxy-connection", b"proxy-authenticate", b"proxy-authorization"),
-        *(b"te", b"trailer", b"transfer-encoding", b"upgrade"),
-    )
-)
 _NEVER_IN = HOP | {b"authorization", b"host", b"expect", b"forwarded"}
 _NEVER_OUT = HOP | {
     *(b"date", b"x-content-type-options", b"cross-origin-resource-policy"),
@@ -63,13 +64,7 @@ UPGRADE = ((b"connection", b"Upgrade"), (b"upgrade", b"websocket"))
 _SWITCHING = 101
 _PATH_OF_COOKIE = re.compile(rb";\s*path\s*=\s*([^;]*)", re.IGNORECASE)
 _DOMAIN_OF_COOKIE = re.compile(rb";\s*domain\s*=[^;]*", re.IGNORECASE)
-_NO_CLOSE_CODES = (1005, 1006, 1015)  # they say that none was sent
-_ABNORMAL = 1011
 _log = structlog.get_logger("paddock.api")
-
-
-class Gone(Exception):
-    """The client has disconnected."""
 
 
 class Switch(Protocol):
@@ -150,14 +145,6 @@ class ProgramRequest:
         return plain + b"; Path=" + self.prefix.encode() + (path if path.startswith(b"/") else b"/")
 
 
-def end_to_end_headers(headers: Headers, never: frozenset[bytes]) -> Headers:
-    """Return the headers that pass a proxy: none of its own connection."""
-    connection_headers = {
-        option.strip().lower() for name, value in headers if name == b"connection" for option in value.split(b",")
-    }
-    return [(name, value) for name, value in headers if name not in never and name not in connection_headers]
-
-
 class ProxiedResponse(Response):
     """The answer of a program in a sandbox. It closes the connection."""
 
@@ -169,11 +156,8 @@ class ProxiedResponse(Response):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Relay until the answer is complete, or one side disconnected."""
         exchange = _Exchange(self._asked, self._opened.sock, scope, receive, send, self._switch)
-        incoming = asyncio.create_task(exchange.take_in())
-        outgoing = asyncio.create_task(exchange.answer())
         try:
-            await asyncio.wait({incoming, outgoing}, return_when=asyncio.FIRST_COMPLETED)
-            (outgoing if outgoing.done() else incoming).result()
+            await first_of(exchange.answer(), exchange.take_in())
         except Gone:
             pass
         except ServiceError as error:
@@ -182,14 +166,10 @@ class ProxiedResponse(Response):
             else:
                 await errors.answer(error)(scope, receive, send)
         finally:
-            for task in (incoming, outgoing):
-                task.cancel()
-            # The socket must not be closed while the event loop still waits for it.
-            await asyncio.gather(incoming, outgoing, return_exceptions=True)
             self._opened.close()
 
 
-class _Exchange:
+class _Exchange(ServerLink):
     """One request and its answer. `take_in` only ends with the client; `answer` ends with the answer."""
 
     def __init__(
@@ -201,75 +181,52 @@ class _Exchange:
         send: Send,
         switch: Switch | None = None,
     ) -> None:
+        super().__init__()
         sock.setblocking(False)
         self._switch = switch
         self._asked, self._sock, self._receive, self._send = request, sock, receive, send
-        self._link: ClientTransport | None = scope.get("state", {}).get(LINK)
-        self._http = h11.Connection(h11.CLIENT, max_incomplete_event_size=_HEAD_BYTES)
+        self._client = client_transport(scope)
         self._loop = asyncio.get_running_loop()
         self.started = False
+
+    async def write(self, data: bytes) -> None:
+        """As of the base class."""
+        await self._loop.sock_sendall(self._sock, data)
+
+    async def read(self) -> bytes:
+        """As of the base class."""
+        return await receive_fairly(self._loop, self._sock, _PIECE_BYTES)
 
     async def take_in(self) -> None:
         """Send the request to the program. Raises Gone when the client disconnects, BadRequest when it stalls."""
         try:
             head = h11.Request(method=self._asked.method, target=self._asked.target, headers=list(self._asked.head()))
-            await self._push(head)
+            await unless_gone(self.push(head), self._client)
         except h11.LocalProtocolError as error:
             raise BadRequest(f"the request can't be passed on: {error}") from error
-        has_more, reads = True, True
-        while has_more:
-            try:
-                async with asyncio.timeout(STALL_SECONDS):
-                    message = await self._receive()
-            except TimeoutError:
-                raise BadRequest(f"nothing was sent for {STALL_SECONDS:g} s; send the body without pauses") from None
-            if message["type"] == "http.disconnect":
-                raise Gone
-            has_more = message.get("more_body", False)
-            if reads:
-                reads = await self._passed_on(message.get("body", b""), end=not has_more)
-        while (await self._receive())["type"] != "http.disconnect":
-            pass
-        raise Gone
-
-    async def _passed_on(self, data: bytes, *, end: bool) -> bool:
-        """Send a piece of the body; return False once the program reads no more, which may have answered already."""
         try:
-            if data:
-                await self._push(h11.Data(data=data))
-            if end:
-                await self._push(h11.EndOfMessage())
-        except (OSError, h11.LocalProtocolError):
-            return False
-        return True
-
-    async def _push(self, event: Any) -> None:
-        """Send to the program, which may be slow. Raises OSError, and Gone when the client left meanwhile."""
-        if data := self._http.send(event):
-            await unless_gone(self._loop.sock_sendall(self._sock, data), self._link)
+            await pass_body(self._receive, self, self._client, STALL_SECONDS)
+        except TimeoutError:
+            raise BadRequest(f"nothing was sent for {STALL_SECONDS:g} s; send the body without pauses") from None
 
     async def answer(self) -> None:
         """Send the program's answer to the client. Raises BadGateway."""
-        interim = 0
         try:
-            while True:
-                event = self._http.next_event()
-                if event is h11.NEED_DATA:
-                    self._http.receive_data(await receive_fairly(self._loop, self._sock, _PIECE_BYTES))
-                elif isinstance(event, h11.Response):
-                    await self._begin(event)
-                elif isinstance(event, h11.Data):
-                    await self._send({"type": "http.response.body", "body": bytes(event.data), "more_body": True})
-                elif isinstance(event, h11.EndOfMessage):
-                    await self._send({"type": "http.response.body", "body": b""})
-                    return
-                elif isinstance(event, h11.InformationalResponse) and event.status_code == _SWITCHING:
+            event = await self.next_event()
+            interim = 0
+            while isinstance(event, h11.InformationalResponse):
+                if event.status_code == _SWITCHING:
                     await self._relay(event)
                     return
-                elif not isinstance(event, h11.InformationalResponse):
-                    raise _no_answer(self._asked.port, "it closed the connection without an answer")
-                elif (interim := interim + 1) > _MOST_INTERIM:
+                if (interim := interim + 1) > _MOST_INTERIM:
                     raise _no_answer(self._asked.port, f"it sent more than {_MOST_INTERIM} interim answers")
+                event = await self.next_event()
+            if not isinstance(event, h11.Response):
+                raise _no_answer(self._asked.port, "it closed the connection without an answer")
+            await self._begin(event)
+            while data := await self.piece():
+                await self._send({"type": "http.response.body", "body": data, "more_body": True})
+            await self._send({"type": "http.response.body", "body": b""})
         except h11.RemoteProtocolError as error:
             raise _no_answer(self._asked.port, str(error)) from error
         except OSError as error:
@@ -278,59 +235,34 @@ class _Exchange:
     async def _begin(self, event: h11.Response) -> None:
         if event.status_code > _MOST_STATUS:
             raise _no_answer(self._asked.port, f"{event.status_code} is not a status of HTTP")
-        headers = self._asked.answer_headers([(bytes(name), bytes(value)) for name, value in event.headers])
+        headers = self._asked.answer_headers(headers_of(event))
         self.started = True
         await self._send({"type": "http.response.start", "status": event.status_code, "headers": headers})
 
     async def _relay(self, event: h11.InformationalResponse) -> None:
         """Answer 101, then relay bytes until one side ends."""
         assert self._switch is not None  # h11 takes no 101 that was not asked for
-        headers = self._asked.answer_headers([(bytes(name), bytes(value)) for name, value in event.headers])
+        headers = self._asked.answer_headers(headers_of(event))
         self.started = True
         self._switch.switch([*headers, *UPGRADE])
-        directions = (
-            asyncio.create_task(self._to_program(self._switch)),
-            asyncio.create_task(self._to_client(self._switch, bytes(self._http.trailing_data[0]))),
-        )
+        early = bytes(self.http.trailing_data[0])
         try:
-            await asyncio.wait(directions, return_when=asyncio.FIRST_COMPLETED)
+            await first_of(self._to_program(self._switch), self._to_client(self._switch, early))
         finally:
-            for direction in directions:
-                direction.cancel()
-            await asyncio.gather(*directions, return_exceptions=True)
             self._switch.close()
 
     async def _to_program(self, client: Switch) -> None:
         while data := await client.receive():
-            await self._loop.sock_sendall(self._sock, data)
+            await self.write(data)
 
     async def _to_client(self, client: Switch, early: bytes) -> None:
         await client.send(early)
-        while data := await receive_fairly(self._loop, self._sock, _PIECE_BYTES):
+        while data := await self.read():
             await client.send(data)
-
-
-async def receive_fairly(loop: asyncio.AbstractEventLoop, sock: socket.socket, count: int) -> bytes:
-    """Receive up to `count` bytes, b"" at the end. Others run first, even while there is always more to receive."""
-    await asyncio.sleep(0)
-    return await loop.sock_recv(sock, count)
 
 
 def _no_answer(port: int, why: str) -> BadGateway:
     return BadGateway(f"port {port}: the program did not answer as HTTP ({why}); see the sandbox's log")
-
-
-async def unless_gone(work: Awaitable[Any], link: ClientTransport | None) -> Any:
-    """Return the result of work that waits for the program. Raises Gone when the client's connection ends meanwhile."""
-    doing = asyncio.ensure_future(work)
-    try:
-        while not doing.done():
-            await asyncio.wait({doing}, timeout=_POLL_SECONDS)
-            if link is not None and link.is_closing():
-                raise Gone
-        return doing.result()
-    finally:
-        doing.cancel()
 
 
 async def relay_websocket(websocket: WebSocket, request: ProgramRequest, opened: Forwarded) -> None:
@@ -342,11 +274,9 @@ async def relay_websocket(websocket: WebSocket, request: ProgramRequest, opened:
         await _messages(websocket, program)
     except InvalidStatus as refused:
         response = refused.response
-        headers = [
-            (name.lower().encode("latin-1"), value.encode("latin-1")) for name, value in response.headers.raw_items()
-        ]
+        headers = request.answer_headers(refusal_headers(response))
         answer = Response(bytes(response.body or b""), min(response.status_code, _MOST_STATUS))
-        answer.raw_headers = [header for header in request.answer_headers(headers) if header[0] != b"content-length"]
+        answer.raw_headers = [header for header in headers if header[0] != b"content-length"]
         await websocket.send_denial_response(answer)
     except ServiceError as error:
         await websocket.send_denial_response(errors.answer(error))
@@ -359,24 +289,14 @@ async def relay_websocket(websocket: WebSocket, request: ProgramRequest, opened:
 async def _connect(websocket: WebSocket, request: ProgramRequest, opened: Forwarded) -> ClientConnection:
     """Return the WebSocket to the program. Raises InvalidStatus for its refusal, else BadGateway."""
     path, _, query = request.target.decode("latin-1").partition("?")
-    protocol = ClientProtocol(
-        WebSocketURI(False, "localhost", request.port, path, query),
-        subprotocols=[Subprotocol(subprotocol) for subprotocol in websocket.scope.get("subprotocols", [])] or None,
-        max_size=MESSAGE_BYTES,
-    )
+    uri = WebSocketURI(False, "localhost", request.port, path, query)
     opened.sock.setblocking(False)
     _, program = await asyncio.get_running_loop().create_connection(
-        lambda: ClientConnection(protocol, ping_interval=None, close_timeout=_CLOSE_SECONDS, max_queue=1),
-        sock=opened.sock,
+        websocket_factory(uri, websocket.scope.get("subprotocols", []), MESSAGE_BYTES), sock=opened.sock
     )
-    extra_headers = {
-        name.decode("latin-1"): value.decode("latin-1")
-        for name, value in request.head()
-        if name not in (b"host", b"content-length") and not name.startswith(b"sec-websocket-")
-    }
     try:
         async with asyncio.timeout(_HANDSHAKE_SECONDS):
-            await program.handshake(extra_headers, user_agent_header=None)
+            await program.handshake(handshake_headers(request.head()), user_agent_header=None)
     except TimeoutError:
         program.transport.abort()
         raise _no_answer(request.port, f"no WebSocket handshake in {_HANDSHAKE_SECONDS:g} s") from None
@@ -390,52 +310,9 @@ async def _connect(websocket: WebSocket, request: ProgramRequest, opened: Forwar
 
 
 async def _messages(websocket: WebSocket, program: ClientConnection) -> None:
-    incoming = asyncio.create_task(_in(websocket, program))
-    outgoing = asyncio.create_task(_out(websocket, program))
     try:
-        await asyncio.wait({incoming, outgoing}, return_when=asyncio.FIRST_COMPLETED)
-        for task in (incoming, outgoing):
-            if task.done():
-                task.result()
+        await relay_messages(websocket.receive, websocket.send, program, client_transport(websocket.scope))
     except Gone:
         pass
     except (WebSocketDisconnect, RuntimeError, OSError) as error:  # Starlette raises either of the first two
         _log.debug("proxied WebSocket failed", error=str(error))
-    finally:
-        incoming.cancel()
-        outgoing.cancel()
-        await asyncio.gather(incoming, outgoing, return_exceptions=True)
-
-
-async def _in(websocket: WebSocket, program: ClientConnection) -> None:
-    """Pass the client's messages on; close with its code when it closes."""
-    link: ClientTransport | None = websocket.scope.get("state", {}).get(LINK)
-    while True:
-        message = await websocket.receive()
-        if message["type"] == "websocket.disconnect":
-            await program.close(close_code(message.get("code")), str(message.get("reason") or ""))
-            return
-        text, data = message.get("text"), message.get("bytes")
-        with contextlib.suppress(ConnectionClosed):  # which `_out` reports
-            await unless_gone(program.send((data or b"") if text is None else text), link)
-
-
-async def _out(websocket: WebSocket, program: ClientConnection) -> None:
-    """Pass the program's messages on; close with its code when it closes."""
-    while True:
-        try:
-            message = await program.recv()
-        except ConnectionClosed as error:
-            close_frame = error.rcvd or error.sent  # ours, for a message that is too large
-            await websocket.close(
-                close_code(close_frame.code if close_frame else _ABNORMAL), close_frame.reason if close_frame else ""
-            )
-            return
-        await (websocket.send_text(message) if isinstance(message, str) else websocket.send_bytes(message))
-
-
-def close_code(code: int | None) -> int:
-    """Return a code that can be sent for one that was received."""
-    if code is None or code == _NO_CLOSE_CODES[0]:
-        return 1000
-    return _ABNORMAL if code in _NO_CLOSE_CODES else code

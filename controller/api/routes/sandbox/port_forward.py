@@ -25,7 +25,7 @@ from controller.api.common.dependencies import UseCases
 from controller.api.common.models import PREFIX
 from controller.api.common.query_names import takes_query
 from controller.api.server.stalled_clients import ClientTransport
-from controller.api.streams.proxy import receive_fairly
+from controller.api.streams.relay import receive_fairly
 from controller.api.streams.tunnel import Tunnel, hand_over, local_transport, wait_for_disconnect
 from controller.kinds.sandbox import KIND as SANDBOX
 from controller.service.errors import BadRequest, ServiceError
