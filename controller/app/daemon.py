@@ -80,6 +80,7 @@ class Daemon:
         make_placements(core, fleet, policy, loop)
         loop.reconcile_loop.start()
         services.usage_history.start()
+        undo.callback(services.usage_history.stop)
         undo.callback(sessions.close)  # while the loop still runs: it removes their sandboxes
         start_gateway(core, services, store, engine=engine, secrets=secrets, policy=policy, loop=loop)
 

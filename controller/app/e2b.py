@@ -95,7 +95,9 @@ def _application(
         services, identify, store.tokens, core.clock, rules, locations.is_here if locations is not None else None
     )
     limited = partial(_limited, services, load, ByteBudget(BODIES_BYTES, load.share))
-    app = Trace(RequestMetrics(E2BApp(parts, partial(_pass_on, services), limited), core.meter))
+    e2b = E2BApp(parts, partial(_pass_on, services), limited)
+    core.undo.callback(e2b.close)
+    app = Trace(RequestMetrics(e2b, core.meter))
     return _Pauses(app, services.sandbox_streams.rules.pause_seconds)
 
 

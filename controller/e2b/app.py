@@ -1,8 +1,6 @@
 """The ASGI application of E2B's protocol. Building it reads the key and the stored sandboxes: not on an event loop."""
 
 import math
-import threading
-import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from functools import partial
 from typing import Any
@@ -49,6 +47,7 @@ from controller.kinds.access.access import Caller
 from controller.kinds.meta import StoredObject
 from controller.kinds.runtime.agent import PORT as AGENT_PORT
 from controller.kinds.runtime.models import PORT as MODELS_PORT
+from controller.processes.keeper import Periodic
 from controller.service.access.access import acting
 from controller.service.errors import (
     BadRequest,
@@ -85,7 +84,9 @@ class E2BApp:
         variables = Variables(parts.rules.folder / "envs")
         sweep = partial(variables.keep_only, directory.stored_uids)
         sweep()
-        threading.Thread(target=_hourly, args=(sweep,), name="e2b-sweep", daemon=True).start()
+        # Of sandboxes that have ended: nobody says so.
+        self._sweep = Periodic("e2b-sweep", "paddock.e2b", _SWEEP_SECONDS, sweep, postponing=(ServiceError, OSError))
+        self._sweep.start()
         files = FileWork(parts)
         rules = parts.services.sandbox_streams.rules
         self._control = Control(parts, self._identity, variables)
@@ -101,6 +102,10 @@ class E2BApp:
             INTERPRETER_PORT: wrap(self._router("interpreter")),
         }
         self._programs = wrap(self._program, streams=True)
+
+    def close(self) -> None:
+        """End what it does by itself."""
+        self._sweep.stop()
 
     def _router(self, place: str) -> ASGIApp:
         routes = [Route(call.path, self._guarded(call), methods=[call.method]) for call in CALLS if call.place == place]
@@ -324,16 +329,6 @@ class E2BApp:
     async def _refusal(self, call: Call, request: Request) -> Response:
         del request
         raise errors.NotOffered(call.difference)
-
-
-def _hourly(sweep: Callable[[], None]) -> None:
-    """Forget what is kept of sandboxes that have ended: nobody says so."""
-    while True:
-        time.sleep(_SWEEP_SECONDS)
-        try:
-            sweep()
-        except (ServiceError, OSError) as error:
-            _log.warning("what is kept of ended sandboxes not removed", why=str(error))
 
 
 async def _unknown(scope: Scope, receive: Receive, send: Send) -> None:

@@ -56,7 +56,7 @@ class Control:
     def __init__(self, parts: Parts, identity: Identity, variables: Variables) -> None:
         self._parts, self._identity, self._variables = parts, identity, variables
         self._history = UsageHistory(parts.services.usages, parts.clock.now)
-        self._history.start()
+        parts.services.usage_history.follow(self._history.sample)
         self.deadlines = Deadlines(parts.clock, self._pause_due)
         for obj in parts.services.objects.list(SANDBOX, labels=f"{metadata.LABEL}=true").objects:
             self.deadlines.follow(obj)

@@ -1,21 +1,15 @@
 """Usage of this protocol's sandboxes over the last hour: a sample a quarter of a minute, of those that run."""
 
-import threading
-import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-import structlog
-
 from controller.e2b.metadata import LABEL
 from controller.kinds.sandbox import KIND as SANDBOX
-from controller.service.errors import ServiceError
 from controller.service.sandbox.usage import SandboxUsage, Usages
 
 _SECONDS, _SPAN_SECONDS = 15.0, 3600.0
 _MOST = round(_SPAN_SECONDS / _SECONDS)
-_log = structlog.get_logger("paddock.e2b")
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,23 +30,11 @@ class Reading:
 
 
 class UsageHistory:
-    """Thread-safe."""
+    """Thread-safe. `sample` is called by the daemon's history of usage."""
 
     def __init__(self, usages: Usages, now: Callable[[], float]) -> None:
         self._usages, self._now = usages, now
         self._readings: dict[str, deque[Reading]] = {}
-
-    def start(self) -> None:
-        """Take samples without end, on a thread."""
-        threading.Thread(target=self._run, name="e2b-usage", daemon=True).start()
-
-    def _run(self) -> None:
-        while True:
-            time.sleep(_SECONDS)
-            try:
-                self.sample()
-            except Exception as error:  # the next one may succeed
-                _log.warning("usage not sampled", why=str(error), exc_info=not isinstance(error, ServiceError))
 
     def sample(self) -> None:
         """Take one sample of each sandbox, and forget what is older than an hour."""

@@ -26,6 +26,7 @@ from controller.policy.levels.levels import Policy
 from controller.ports import Meter, ModelError, PortListener, PortTaken, StreamError, Wake
 from controller.processes.channel import ChannelClosed, Message
 from controller.processes.child import Child
+from controller.processes.keeper import Keeper
 from controller.service import errors
 from controller.service.models.callers import ModelCallers
 from controller.service.models.servers import ModelServers
@@ -91,17 +92,16 @@ class GatewayParts:
     """Returns monotonic seconds."""
 
 
-class Supervisor:
-    """One thread follows the reconcile passes; `start` begins, `close` ends the process and all listeners."""
+class Supervisor(Keeper):
+    """Follows the reconcile passes; `close` ends the process and all listeners."""
+
+    name, log_name, first_seconds, failed_seconds = "gateway keeper", "paddock.gateway", 0.0, _TICK_SECONDS
 
     def __init__(self, parts: GatewayParts) -> None:
         self._parts = parts
         self._lock = threading.RLock()
-        self._stopping = threading.Event()
-        self._due = threading.Event()
         self._serves = False
         self._changed = threading.Condition(self._lock)
-        self._thread: threading.Thread | None = None
         self._child: Child | None = None
         self._ready = False
         self._began = 0.0
@@ -115,18 +115,11 @@ class Supervisor:
         self._view = GatewayView()
         self._opens: ThreadPoolExecutor | None = None
         self._forwarded: dict[int, Forwarded | None] = {}
-
-    def start(self) -> None:
-        """Follow the reconcile passes from now on."""
-        self._thread = threading.Thread(target=self._follow, name="gateway keeper", daemon=True)
-        self._thread.start()
+        super().__init__()
 
     def close(self) -> None:
         """End the process and every listener. Sandboxes run on."""
-        self._stopping.set()
-        self._due.set()
-        if self._thread is not None:
-            self._thread.join()
+        self.stop()
         self._end_child()
         for endpoint in self._endpoints.values():
             endpoint.close()
@@ -138,7 +131,7 @@ class Supervisor:
     def observe_pass(self, snapshot: Snapshot) -> None:
         """Take up what a reconcile pass saw; where there is nothing to serve, no pass wakes the thread."""
         if self._serves or snapshot.providers or snapshot.model_servers:
-            self._due.set()
+            self.wake()
 
     @property
     def pid(self) -> int:
@@ -155,7 +148,7 @@ class Supervisor:
         with self._lock:
             while (connection := self._try_connect(namespace, source, user)) is None:
                 seconds_left = until - self._parts.ticks()
-                if seconds_left <= 0 or self._stopping.is_set():
+                if seconds_left <= 0 or self.stopping:
                     raise self._connection_error(namespace, source)
                 self._changed.wait(min(seconds_left, _TICK_SECONDS))
         return connection
@@ -184,18 +177,17 @@ class Supervisor:
         targets = (self._targets.targets[target_id] for target_id in self._targets.of_namespace(namespace))
         return next((target for target in targets if target.name == name), None)
 
-    def _follow(self) -> None:
-        while not self._stopping.is_set():
-            self._due.clear()
-            try:
-                self._serves = self.step()
-            except Exception:  # it must not end: the next pass tries again
-                _log.exception("model gateway not kept")
-                self._serves = True
-            self._due.wait(_TICK_SECONDS if self._serves else _IDLE_TICK_SECONDS)
+    def step(self) -> float | None:
+        """Bring the process and its listeners to what the last snapshot asks."""
+        try:
+            self._serves = self._keep()
+        except Exception:
+            self._serves = True  # the next pass tries again
+            raise
+        return _TICK_SECONDS if self._serves else _IDLE_TICK_SECONDS
 
-    def step(self) -> bool:
-        """Bring the process and its listeners to what the last snapshot asks. Return True if there is anything."""
+    def _keep(self) -> bool:
+        """Do so. Return True if there is anything to serve."""
         snapshot = self._parts.snapshot()
         if snapshot is None:
             return False
@@ -275,7 +267,7 @@ class Supervisor:
 
     def _start_child(self) -> None:
         now = self._parts.ticks()
-        if self._child is not None or now < self._not_before or self._stopping.is_set():
+        if self._child is not None or now < self._not_before or self.stopping:
             return
         self._ready = False
         self._sent = None
@@ -299,7 +291,7 @@ class Supervisor:
             now = self._parts.ticks()
             self._ends = self._ends + 1 if now - self._began < _QUICK_END_SECONDS else 0
             self._not_before = now + min(2.0 ** (self._ends - 2), _MOST_BACKOFF_SECONDS) if self._ends > 1 else 0.0
-            if self._stopping.is_set():
+            if self.stopping:
                 return
             _log.warning("model gateway ended; starting it again", ends=self._ends)
             self._start_child()

@@ -7,10 +7,10 @@ from typing import Any
 
 from controller.kinds.meta import Condition, Event, StoredObject
 from controller.kinds.planning.plan import StatusWrite, Writes
-from controller.loop.keeper import Keeper
 from controller.plan.base.status_json import dated
 from controller.plan.plugin import PluginPlan, plan_plugin, ready_condition
-from controller.ports import Clock, Kept, PluginWork, RetryLater, Store
+from controller.ports import Clock, Kept, PluginWork, RetryLater, Store, StoreError
+from controller.processes.keeper import Keeper
 
 Plugins = Mapping[str, StoredObject]
 _AGAIN_SECONDS, _RETRY_SECONDS = 30.0, 1.0
@@ -26,6 +26,7 @@ class PluginKeeper(Keeper):
     """Keeps all plugins. `observe_pass` is called after each reconcile pass, and only notifies."""
 
     name, log_name, failed_seconds = "plugins", "paddock.plugin", _AGAIN_SECONDS
+    postponing = (StoreError,)
 
     def __init__(
         self, store: Store, work: PluginWork, clock: Clock, *, may_act: Callable[[], bool] = lambda: True

@@ -20,7 +20,6 @@ from controller.kinds.planning.snapshot import Snapshot
 from controller.kinds.runtime.snapshot import SnapshotContent
 from controller.kinds.sandbox import KIND as SANDBOX
 from controller.kinds.sandboxsnapshot import FINALIZER, KIND, PERIODIC_LABEL
-from controller.loop.keeper import Keeper
 from controller.plan.base.backoff import call_delay_seconds
 from controller.plan.base.status_json import dated
 from controller.plan.sandboxsnapshot import (
@@ -40,6 +39,7 @@ from controller.policy.levels.levels import Policy
 from controller.policy.profiles import as_seen
 from controller.ports import Clock, Conflict, Meter, NullMeter, Store, StoreError
 from controller.ports.snapshots import SnapshotError, Snapshots
+from controller.processes.keeper import Keeper
 
 Objects = Mapping[str, StoredObject]
 _THREADS = 2

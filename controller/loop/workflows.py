@@ -23,7 +23,6 @@ from controller.kinds.planning.plan import StatusWrite, Writes
 from controller.kinds.planning.snapshot import Sandbox, Snapshot
 from controller.kinds.sandbox import KIND as SANDBOX
 from controller.kinds.workflowrun import CONDITION, Progress, Run, SandboxView, StageEnd, progress_to_json
-from controller.loop.keeper import Keeper
 from controller.plan.base.status_json import dated
 from controller.plan.fleet.lost_hosts import REASON as HOST_LOST
 from controller.plan.workflowrun import (
@@ -41,8 +40,9 @@ from controller.plan.workflowrun import (
     sandbox_view,
     step,
 )
-from controller.ports import Clock, RetryLater, RunWork, Store
+from controller.ports import Clock, RetryLater, RunWork, Store, StoreError
 from controller.ports.fleet import SINGLE, Fleet
+from controller.processes.keeper import Keeper
 
 Runs = Mapping[str, Run | None]
 RunObserver = Callable[[Runs, Snapshot, Sequence[StatusWrite]], None]
@@ -61,6 +61,7 @@ class WorkflowRuns(Keeper):
     """
 
     name, log_name = "workflows", "paddock.workflow"
+    postponing = (StoreError,)
 
     def __init__(
         self,

@@ -11,21 +11,23 @@ from controller.engine.docker.view import View
 from controller.engine.observe.observer import guarded
 from controller.kinds.runtime.network import FirewallState
 from controller.ports import Firewall
+from controller.processes.keeper import Keeper
 
 _ASK_SECONDS = 0.5
 _NO_FIREWALL = FirewallState("this daemon has no firewall to read")
 
 
-class GuardWatch:
+class GuardWatch(Keeper):
     """Poller that reads the guard into the view. Thread-safe."""
+
+    name, log_name, first_seconds = "engine-guard", "paddock.engine", _ASK_SECONDS
 
     def __init__(self, firewall: Firewall | None, view: View, changed: Callable[[], None] = lambda: None) -> None:
         """`changed` is called after each change of the rules, once the guard was read."""
         self._firewall, self._view, self._changed = firewall, view, changed
         self._one_at_a_time = threading.Lock()
         self._generation: int | None = None
-        self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="engine-guard", daemon=True)
+        super().__init__()
 
     def read(self) -> None:
         """Read it now. A change meanwhile is read at the next poll."""
@@ -46,15 +48,11 @@ class GuardWatch:
             self._changed()
 
     def start(self) -> None:
+        """Start the thread, if there is a firewall to read."""
         if self._firewall is not None:
-            self._thread.start()
+            super().start()
 
-    def stop(self) -> None:
-        """End the thread after its present read."""
-        self._stopping.set()
-        if self._thread.is_alive():
-            self._thread.join()
-
-    def _run(self) -> None:
-        while not self._stopping.wait(_ASK_SECONDS):
-            guarded(self.follow)
+    def step(self) -> float | None:
+        """Poll once."""
+        guarded(self.follow)
+        return _ASK_SECONDS

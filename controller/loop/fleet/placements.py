@@ -35,6 +35,7 @@ from controller.policy.profiles import with_profiles
 from controller.ports import Clock, Store, StoreError
 from controller.ports.fleet import Fleet
 from controller.ports.scheduler import Pending, PlacedRecord, Scheduler, SchedulerError, SchedulerProblem, StaleBinding
+from controller.processes.keeper import Keeper
 from controller.version import API_VERSION
 
 PERIOD_SECONDS = 5.0
@@ -48,8 +49,11 @@ _log = structlog.get_logger("paddock.placements")
 _NOTHING: Mapping[str, plan.Wait] = MappingProxyType({})
 
 
-class PlacementKeeper:
-    """Works in a thread of its own from `start` to `stop`. `waits` are read from any thread."""
+class PlacementKeeper(Keeper):
+    """A step at once, at each wake, and every PERIOD_SECONDS. `waits` are read from any thread."""
+
+    name, log_name = "placements", "paddock.placements"
+    first_seconds, failed_seconds = 0.0, PERIOD_SECONDS
 
     def __init__(
         self,
@@ -82,30 +86,22 @@ class PlacementKeeper:
         self._decided_for: object = None  # the profiles that `_settled` is of
         self._refused: dict[str, plan.Wait] = {}  # in this round, by uid of the sandbox or name of the host
         self._known_refusals: dict[str, plan.Wait] = {}  # in the one before
-        self._woken, self._stopping = threading.Event(), threading.Event()
-        self._thread = threading.Thread(target=self._run, name="placements", daemon=True)
         self._unwatch: Callable[[], None] = lambda: None
+        super().__init__()
 
     def start(self) -> None:
-        """Begin: at once, at each wake, and every PERIOD_SECONDS."""
+        """Start the thread."""
         self._unwatch = self._scheduler.watch(self._changed_there)
-        self._thread.start()
+        super().start()
 
     def stop(self) -> None:
         """End after the step in work."""
-        self._stopping.set()
-        self._woken.set()
-        if self._thread.ident is not None:
-            self._thread.join()
+        super().stop()
         self._unwatch()
-
-    def wake(self) -> None:
-        """Look again: objects may have changed."""
-        self._woken.set()
 
     def _changed_there(self) -> None:
         self._due.set()
-        self._woken.set()
+        self.wake()
 
     def waits(self) -> Mapping[str, plan.Wait]:
         """Return why sandboxes have no host, by uid: reason and message."""
@@ -164,16 +160,14 @@ class PlacementKeeper:
         done = self._done
         return isinstance(done, tuple) and all(a is b for a, b in zip(done, self._read(sandboxes), strict=True))
 
-    def _run(self) -> None:
-        is_full = True
-        while not self._stopping.is_set():
-            self._woken.clear()
-            try:
-                self.look(is_full=is_full)
-            except Exception:
-                _log.exception("placements raised; retrying")
-                self._desired = None
-            is_full = not self._woken.wait(PERIOD_SECONDS)
+    def step(self) -> float | None:
+        """Do what is due."""
+        try:
+            self.look(is_full=not self.was_woken)
+        except Exception:
+            self._desired = None  # it may be half read
+            raise
+        return PERIOD_SECONDS
 
     def _all(self) -> Mapping[str, Sandbox]:
         """Return the sandboxes of all hosts, by uid."""
@@ -211,7 +205,7 @@ class PlacementKeeper:
         self._pending = {uid: since for uid, since in self._pending.items() if uid in noted}
         bound = False
         for step in placement_plan.steps:
-            if self._stopping.is_set() or not self._place.leads():
+            if self.stopping or not self._place.leads():
                 return False
             # After a StaleBinding somebody else was quicker: the next round reads it.
             with suppress(StaleBinding), self._refusals(plan.uid_of(step)):

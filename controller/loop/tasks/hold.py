@@ -1,6 +1,5 @@
 """Hold: what is started elsewhere if its host is lost runs here only while this daemon reaches the store."""
 
-import threading
 from collections.abc import Callable, Iterable, Mapping
 from typing import Protocol
 
@@ -8,6 +7,7 @@ import structlog
 
 from controller.kinds.observed.observed import Container, Observation, State
 from controller.kinds.planning.snapshot import Sandbox, Snapshot
+from controller.processes.keeper import Keeper
 
 # After the last renewal of the host's lease began. The leader waits longer before it binds them anew (placements.py).
 HOLD_SECONDS = 12.5
@@ -21,8 +21,10 @@ class Freezer(Protocol):
     def hold(self, deadline: float, containers: Iterable[tuple[str, int]]) -> None: ...
 
 
-class HostHold:
-    """Renews the deadline of what is held, in a thread of its own from `start` to `stop`."""
+class HostHold(Keeper):
+    """Renews the deadline of what is held. What is held when it stops is frozen in time, unless another renews."""
+
+    name, log_name, first_seconds = "hold", "paddock.hold", _PERIOD_SECONDS
 
     def __init__(
         self,
@@ -37,19 +39,13 @@ class HostHold:
         """
         self._freezer, self._renewed, self._snapshot, self._observe = freezer, renewed, snapshot, observe
         self._held: list[Container] = []
-        self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="hold", daemon=True)
         self._failure = ""
+        super().__init__()
 
-    def start(self) -> None:
-        """Renew from now on, as soon as the lease has been."""
-        self._thread.start()
-
-    def stop(self) -> None:
-        """Renew no longer. What is held is frozen when its time is over, unless another daemon renews."""
-        self._stopping.set()
-        if self._thread.ident is not None:
-            self._thread.join()
+    def step(self) -> float | None:
+        """Renew once."""
+        self.renew()
+        return _PERIOD_SECONDS
 
     def renew(self) -> None:
         """Write the deadline, for the containers that are held now."""
@@ -69,10 +65,6 @@ class HostHold:
                 _log.warning(
                     "what may be started elsewhere is frozen soon: its time can't be written", reason=str(error)
                 )
-
-    def _run(self) -> None:
-        while not self._stopping.wait(_PERIOD_SECONDS):
-            self.renew()
 
 
 def containers_at_risk(

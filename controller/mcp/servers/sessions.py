@@ -24,6 +24,7 @@ from controller.mcp.tools.registry import NAMES
 from controller.policy import mcp_tools
 from controller.policy.mcp_tools import Offered
 from controller.ports import Meter, StreamError
+from controller.processes.keeper import Periodic
 from controller.service import errors
 from controller.service.mcp.server import Server
 from controller.service.mcp.servers import McpServers
@@ -62,14 +63,15 @@ class Sessions:
         self._servers, self._meter, self._clock = servers, meter, clock
         self._lock = threading.Lock()
         self._pinning = threading.Lock()
-        self._stop = threading.Event()
         self._sessions: dict[Key, Future[Session]] = {}
         self._known: dict[tuple[str, int], Offered] = {}  # of servers that ran
         self._protocols: dict[tuple[str, int], str] = {}  # versions that servers were found to speak
         # Failed starts of a server; and early deaths by its caller, for his calls may be their cause.
         self._failures: dict[tuple[str, int, str], _Failures] = {}
         self._capabilities: dict[tuple[str, int], Mapping[str, Any]] = {}
-        self._sweeper: threading.Thread | None = None
+        self._sweeper = Periodic(
+            "mcp sweep", "paddock.mcp", _SWEEP_SECONDS, self.sweep, postponing=(errors.ServiceError,)
+        )
         self._closing = False
         self._unsandboxed: Counter[str] = Counter()  # by the uid of the server
         self._pools: dict[str, tuple[int, float]] = {}  # by that uid: generation, and time of the next check
@@ -84,14 +86,11 @@ class Sessions:
         """Delete the sandboxes of an earlier daemon's sessions, and start to end idle sessions. Raises ServiceError."""
         if removed_count := self._servers.remove_sessions():
             _log.info("mcp sessions of an earlier daemon removed", count=removed_count)
-        self._sweeper = threading.Thread(target=self._sweep_always, name="mcp sweep", daemon=True)
         self._sweeper.start()
 
     def close(self, seconds: float = _STOP_SECONDS) -> None:
         """End every session, and wait so many seconds until the sandboxes are gone: the loop must still run."""
-        self._stop.set()
-        if self._sweeper is not None:
-            self._sweeper.join()
+        self._sweeper.stop()
         with self._lock:
             self._closing, going = True, list(self._sessions.values())
         self.notices.close()
@@ -345,15 +344,6 @@ class Sessions:
 
     def _take_notice(self, server: Server, place: Place, method: str, params: Params) -> None:
         self.notices.publish(place, Notice(server.obj.namespace, server, method, params))
-
-    def _sweep_always(self) -> None:
-        while not self._stop.wait(_SWEEP_SECONDS):
-            try:
-                self.sweep()
-            except errors.ServiceError as error:
-                _log.warning("mcp sweep failed", error=str(error))
-            except Exception:  # the sweeper must not end
-                _log.exception("mcp sweep failed")
 
     def _end(self, is_over: Callable[[Key], bool]) -> None:
         with self._lock:

@@ -41,6 +41,7 @@ from controller.policy.packages.install import (
 )
 from controller.policy.packages.launch import Launch, LaunchError
 from controller.ports import Engine, StreamError
+from controller.processes.keeper import Periodic
 from controller.service import errors
 from controller.service.access import access
 from controller.service.exec.collected_output import Collected, Collector
@@ -157,19 +158,22 @@ class Installs:
         self._failures: dict[str, _Failures] = {}
         self._seen: dict[str, float] = {}  # installed images, by the time when they were seen last
         self._threads: list[threading.Thread] = []
+        self._ticking = Periodic(
+            "mcp installs", "paddock.mcp", _TICK_SECONDS, self._tick_as_daemon, postponing=(errors.ServiceError,)
+        )
 
     def start(self) -> None:
         """Remove what an earlier daemon left, and look from now on. Raises ServiceError."""
         if sandbox_count := self.remove_left():
             _log.info("mcp installs of an earlier daemon removed", count=sandbox_count)
-        self._threads.append(threading.Thread(target=self._tick_always, name="mcp installs", daemon=True))
-        self._threads[0].start()
+        self._ticking.start()
 
     def close(self) -> None:
         """End the installs under way; their sandboxes are removed."""
         self._stop.set()
         for job in list(self._jobs.values()):
             self._close(job)
+        self._ticking.stop()
         for thread in self._threads:
             thread.join(30)
 
@@ -217,15 +221,9 @@ class Installs:
             self._seen[key] = now
             self._share(job, ready)
 
-    def _tick_always(self) -> None:
-        while not self._stop.wait(_TICK_SECONDS):
-            try:
-                with access.acting(None):
-                    self.tick()
-            except errors.ServiceError as error:
-                _log.warning("mcp installs not looked at", error=str(error))
-            except Exception:  # the thread must not end
-                _log.exception("mcp installs not looked at")
+    def _tick_as_daemon(self) -> None:
+        with access.acting(None):
+            self.tick()
 
     def _desired_jobs(self) -> dict[str, _Job]:
         jobs: dict[str, _Job] = {}

@@ -1,19 +1,18 @@
-"""Usage of all running sandboxes over the last hour, for charts: a sample each half minute, in memory."""
+"""Usage of all running sandboxes over the last hour, for charts: a sample each half minute, in memory.
+
+E2B's figures (`controller/e2b/usage_history.py`) are taken by the same thread, where that protocol is in use.
+"""
 
 import math
-import threading
-import time
 from array import array
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-import structlog
-
 from controller.kinds.observed.usage import UsageSample
+from controller.processes.keeper import Keeper
 from controller.service.sandbox.usage import LastSamples
 
-_SECONDS, _SPAN_SECONDS = 30.0, 3600.0
-_log = structlog.get_logger("paddock.usage")
+_STEP_SECONDS, _STEPS, _SPAN_SECONDS = 15.0, 2, 3600.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,24 +42,30 @@ class PastUsage:
 _FIELDS = len(PastUsage.__slots__)
 
 
-class UsageHistory:
+class UsageHistory(Keeper):
     """Thread-safe. A sandbox's samples are numbers in one array: 72 bytes each."""
+
+    name, log_name, first_seconds, failed_seconds = "usage-history", "paddock.usage", _STEP_SECONDS, _STEP_SECONDS
 
     def __init__(self, samples: LastSamples, now: Callable[[], float]) -> None:
         self._samples, self._now = samples, now
         self._numbers: dict[str, array[float]] = {}
+        self._steps = 0
+        self._follower: Callable[[], None] | None = None
+        super().__init__()
 
-    def start(self) -> None:
-        """Take samples without end, on a thread."""
-        threading.Thread(target=self._run, name="usage-history", daemon=True).start()
+    def follow(self, sample: Callable[[], None]) -> None:
+        """Have this called in each step, twice as often as samples are taken here."""
+        self._follower = sample
 
-    def _run(self) -> None:
-        while True:
-            time.sleep(_SECONDS)
-            try:
-                self.sample()
-            except Exception as error:  # the next one may succeed
-                _log.warning("usage not sampled", why=str(error), exc_info=True)
+    def step(self) -> float | None:
+        """Take a sample, each second time."""
+        self._steps += 1
+        if self._steps % _STEPS == 0:
+            self.sample()
+        if self._follower is not None:
+            self._follower()
+        return _STEP_SECONDS
 
     def sample(self) -> None:
         """Take one sample of each running sandbox, and forget what is older than an hour."""
