@@ -25,7 +25,7 @@ class Fleet(ABC):
     """False for a daemon that serves the API alone."""
 
     shares_store: bool
-    """True if the daemons of other hosts write this store, too."""
+    """True if the daemons of other hosts write this store, too: what is worth its cost only beside others asks this."""
 
     @abstractmethod
     def host_of(self, obj: StoredObject) -> str:

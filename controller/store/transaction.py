@@ -132,7 +132,7 @@ _UPDATE_STATE = Quick(
 )
 _DELETE_INSTANCE = Quick(delete(instances).where(instances.c.uid == bindparam("of_uid")))
 # Writers of PostgreSQL queue up at a lock of the table's number before they wait for the counter row: at a lock one of
-# them wakes as it is let go, at a row all. Who does not queue up, as older versions, waits at the row as ever.
+# them wakes as it is let go, at a row all. Who does not queue up waits at the row as ever.
 _QUEUE = select(literal_column(f"pg_advisory_xact_lock('{meta.name}'::regclass::oid::bigint)").label("at")).subquery()
 _QUEUED = select(meta.c.revision, _QUEUE.c.at).select_from(meta.join(_QUEUE, literal_column("true")))
 _TAKE_COUNTER = Quick(_QUEUED.with_for_update(of=meta))

@@ -1,4 +1,8 @@
-"""Findings of `paddock doctor`: the meaning of each fact for sandboxes, and the remedy."""
+"""Findings of `paddock doctor`: the meaning of each fact for sandboxes, and the remedy.
+
+Each is of something that has kept sandboxes of a real host from starting, from their limits or from their network, and
+that no condition of a sandbox names: who installs Paddock meets them on the first day.
+"""
 
 from collections.abc import Callable, Iterator
 

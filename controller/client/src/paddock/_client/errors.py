@@ -28,7 +28,6 @@ class TooLarge(ClientError):
     """The request, or its answer, is larger than allowed."""
 
 
-TimeIsOver = TimedOut  # the former name
 PaddockError = ClientError  # its name in the package paddock
 
 
