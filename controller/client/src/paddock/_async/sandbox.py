@@ -1,4 +1,8 @@
-"""One sandbox."""
+"""One sandbox.
+
+Modules that only files, contexts or code need are imported with the first use of these: the command line starts
+quicker without.
+"""
 
 import base64
 import contextlib
@@ -6,12 +10,10 @@ import secrets
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from functools import partial
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import httpx
 
-from paddock._async.contexts import AsyncContexts, ErrorCallback, ResultCallback, execute
-from paddock._async.files import AsyncFiles
 from paddock._async.objects import AsyncObjects
 from paddock._async.ports import AsyncForward
 from paddock._async.process import AsyncBackgroundCommand, AsyncProcess
@@ -20,9 +22,6 @@ from paddock._client.command import as_json, as_query, checked_code, checked_com
 from paddock._client.connection import segment
 from paddock._client.errors import ClientError, NotFound, Refused
 from paddock._client.port_forward import Forwarding, open_port, own_host
-from paddock._execution import Execution, language_of_context, of_command
-from paddock._interpreters import interpreter, language_of
-from paddock._last_value import Values
 from paddock._models import (
     MAX_OUTPUT_BYTES,
     CommandResult,
@@ -44,6 +43,12 @@ from paddock._models import (
 from paddock._spec import deadline_seconds, lifetime_from
 from paddock._transport.aio import AsyncPortConnection, AsyncTransport, TextCallback, beside, opening, pause, tell
 from paddock._version import API_VERSION
+
+if TYPE_CHECKING:
+    from paddock._async.contexts import AsyncContexts, ErrorCallback, ResultCallback
+    from paddock._async.files import AsyncFiles
+    from paddock._execution import Execution
+    from paddock._last_value import Values
 
 _PLURAL, _SNAPSHOTS = "sandboxes", "sandboxsnapshots"
 _READY_SECONDS = 120.0
@@ -106,13 +111,17 @@ class AsyncSandbox:
         return str((condition_of(self._found, "Ready") or {}).get("status")) == "True"
 
     @property
-    def files(self) -> AsyncFiles:
+    def files(self) -> "AsyncFiles":
         """Files of the sandbox."""
+        from paddock._async.files import AsyncFiles
+
         return AsyncFiles(self._transport, self._path)
 
     @property
-    def contexts(self) -> AsyncContexts:
+    def contexts(self) -> "AsyncContexts":
         """Code contexts of the sandbox: interpreters that keep their state."""
+        from paddock._async.contexts import AsyncContexts
+
         return AsyncContexts(self._transport, self._path, self.env)
 
     def condition(self, type_: str) -> Mapping[str, Any] | None:
@@ -355,11 +364,11 @@ class AsyncSandbox:
         timeout: float | None = None,
         on_stdout: TextCallback | None = None,
         on_stderr: TextCallback | None = None,
-        on_result: ResultCallback | None = None,
-        on_error: ErrorCallback | None = None,
+        on_result: "ResultCallback | None" = None,
+        on_error: "ErrorCallback | None" = None,
         check: bool = False,
         max_output_bytes: int = MAX_OUTPUT_BYTES,
-    ) -> Execution:
+    ) -> "Execution":
         """Run code in the sandbox's interpreter of that language, which keeps its variables: python, node or bash.
 
         `text` is the value of the last expression, as a notebook shows it, or what was printed; `results` has charts
@@ -371,6 +380,9 @@ class AsyncSandbox:
             await sandbox.run_code("x = 6")
             assert (await sandbox.run_code("x * 7")).text == "42"
         """
+        from paddock._async.contexts import execute
+        from paddock._execution import language_of_context
+
         code = checked_code(code)
         context_language = None if fresh or args or cwd else language_of_context(language)
         if context_language is not None and isinstance(code, str) and len(code) <= _MOST_CODE:
@@ -400,8 +412,12 @@ class AsyncSandbox:
             await tell(on_result, result)
         return execution
 
-    async def _run_fresh(self, language: str, args: Sequence[str], **options: Any) -> Execution:
+    async def _run_fresh(self, language: str, args: Sequence[str], **options: Any) -> "Execution":
         """Run code, the `stdin` of the options, in a new interpreter."""
+        from paddock._execution import of_command
+        from paddock._interpreters import interpreter, language_of
+        from paddock._last_value import Values
+
         values = Values() if language_of(language) == "python" else None
         command = [*(values.command if values else interpreter(language)), *args]
         return of_command(await self._run(command, values=values, **options))
@@ -502,7 +518,7 @@ class AsyncSandbox:
         callbacks: tuple[TextCallback | None, TextCallback | None],
         check: bool,
         max_output_bytes: int,
-        values: Values | None = None,
+        values: "Values | None" = None,
     ) -> CommandResult:
         raw, streams = stdin.encode() if isinstance(stdin, str) else stdin, KeptStreams(max_output_bytes)
         if callbacks == (None, None):
@@ -523,7 +539,7 @@ class AsyncSandbox:
         stdin: bytes,
         timeout: float | None,
         streams: KeptStreams,
-        values: Values | None,
+        values: "Values | None",
     ) -> CommandResult:
         request = {
             "command": command,
@@ -551,7 +567,7 @@ class AsyncSandbox:
         stdin: bytes,
         callbacks: tuple[TextCallback | None, TextCallback | None],
         streams: KeptStreams,
-        values: Values | None,
+        values: "Values | None",
     ) -> CommandResult:
         callback_by_stream, decoder = dict(zip(("stdout", "stderr"), callbacks, strict=True)), Decoder()
 

@@ -1,5 +1,9 @@
 # Generated from _async/sandbox.py by `python -m tests.sdk.unasync`: change that one.
-"""One sandbox."""
+"""One sandbox.
+
+Modules that only files, contexts or code need are imported with the first use of these: the command line starts
+quicker without.
+"""
 
 import base64
 import contextlib
@@ -7,7 +11,7 @@ import secrets
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import httpx
 
@@ -16,9 +20,6 @@ from paddock._client.command import as_json, as_query, checked_code, checked_com
 from paddock._client.connection import segment
 from paddock._client.errors import ClientError, NotFound, Refused
 from paddock._client.port_forward import Forwarding, open_port, own_host
-from paddock._execution import Execution, language_of_context, of_command
-from paddock._interpreters import interpreter, language_of
-from paddock._last_value import Values
 from paddock._models import (
     MAX_OUTPUT_BYTES,
     CommandResult,
@@ -38,13 +39,17 @@ from paddock._models import (
     obstacle,
 )
 from paddock._spec import deadline_seconds, lifetime_from
-from paddock._sync.contexts import Contexts, ErrorCallback, ResultCallback, execute
-from paddock._sync.files import Files
 from paddock._sync.objects import Objects
 from paddock._sync.ports import Forward
 from paddock._sync.process import BackgroundCommand, Process
 from paddock._transport.blocking import PortConnection, TextCallback, Transport, beside, pause, tell
 from paddock._version import API_VERSION
+
+if TYPE_CHECKING:
+    from paddock._execution import Execution
+    from paddock._last_value import Values
+    from paddock._sync.contexts import Contexts, ErrorCallback, ResultCallback
+    from paddock._sync.files import Files
 
 _PLURAL, _SNAPSHOTS = "sandboxes", "sandboxsnapshots"
 _READY_SECONDS = 120.0
@@ -107,13 +112,17 @@ class Sandbox:
         return str((condition_of(self._found, "Ready") or {}).get("status")) == "True"
 
     @property
-    def files(self) -> Files:
+    def files(self) -> "Files":
         """Files of the sandbox."""
+        from paddock._sync.files import Files
+
         return Files(self._transport, self._path)
 
     @property
-    def contexts(self) -> Contexts:
+    def contexts(self) -> "Contexts":
         """Code contexts of the sandbox: interpreters that keep their state."""
+        from paddock._sync.contexts import Contexts
+
         return Contexts(self._transport, self._path, self.env)
 
     def condition(self, type_: str) -> Mapping[str, Any] | None:
@@ -354,11 +363,11 @@ class Sandbox:
         timeout: float | None = None,
         on_stdout: TextCallback | None = None,
         on_stderr: TextCallback | None = None,
-        on_result: ResultCallback | None = None,
-        on_error: ErrorCallback | None = None,
+        on_result: "ResultCallback | None" = None,
+        on_error: "ErrorCallback | None" = None,
         check: bool = False,
         max_output_bytes: int = MAX_OUTPUT_BYTES,
-    ) -> Execution:
+    ) -> "Execution":
         """Run code in the sandbox's interpreter of that language, which keeps its variables: python, node or bash.
 
         `text` is the value of the last expression, as a notebook shows it, or what was printed; `results` has charts
@@ -370,6 +379,9 @@ class Sandbox:
             sandbox.run_code("x = 6")
             assert (sandbox.run_code("x * 7")).text == "42"
         """
+        from paddock._execution import language_of_context
+        from paddock._sync.contexts import execute
+
         code = checked_code(code)
         context_language = None if fresh or args or cwd else language_of_context(language)
         if context_language is not None and isinstance(code, str) and len(code) <= _MOST_CODE:
@@ -397,8 +409,12 @@ class Sandbox:
             tell(on_result, result)
         return execution
 
-    def _run_fresh(self, language: str, args: Sequence[str], **options: Any) -> Execution:
+    def _run_fresh(self, language: str, args: Sequence[str], **options: Any) -> "Execution":
         """Run code, the `stdin` of the options, in a new interpreter."""
+        from paddock._execution import of_command
+        from paddock._interpreters import interpreter, language_of
+        from paddock._last_value import Values
+
         values = Values() if language_of(language) == "python" else None
         command = [*(values.command if values else interpreter(language)), *args]
         return of_command(self._run(command, values=values, **options))
@@ -498,7 +514,7 @@ class Sandbox:
         callbacks: tuple[TextCallback | None, TextCallback | None],
         check: bool,
         max_output_bytes: int,
-        values: Values | None = None,
+        values: "Values | None" = None,
     ) -> CommandResult:
         raw, streams = stdin.encode() if isinstance(stdin, str) else stdin, KeptStreams(max_output_bytes)
         if callbacks == (None, None):
@@ -517,7 +533,7 @@ class Sandbox:
         stdin: bytes,
         timeout: float | None,
         streams: KeptStreams,
-        values: Values | None,
+        values: "Values | None",
     ) -> CommandResult:
         request = {
             "command": command,
@@ -545,7 +561,7 @@ class Sandbox:
         stdin: bytes,
         callbacks: tuple[TextCallback | None, TextCallback | None],
         streams: KeptStreams,
-        values: Values | None,
+        values: "Values | None",
     ) -> CommandResult:
         callback_by_stream, decoder = dict(zip(("stdout", "stderr"), callbacks, strict=True)), Decoder()
 

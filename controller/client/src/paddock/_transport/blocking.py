@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeAlias, TypeVar
 import httpx
 
 from paddock._client.connection import Connection, connect, proxy_options, transport_options
-from paddock._client.files import cut
 from paddock._client.forks import PerProcess, ProcessTransport
 from paddock._client.port_forward import PortConnection as PortConnection
 from paddock._client.server import Server
@@ -82,6 +81,8 @@ class Transport:
 
     def upload(self, path: str, params: Mapping[str, str], data: bytes) -> None:
         """Send bytes with PUT."""
+        from paddock._client.files import cut
+
         with exchange(self.server, "PUT", path, params, cut(data)):
             pass
 
