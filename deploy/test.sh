@@ -12,6 +12,8 @@
 # Engine 28.5 with the containerd image store, in a lab of its own; in CI a run fails where its packages can't be had.
 # --newer runs all tests of the engine and from end to end there (PADDOCK_LAB_ENGINE: 26 or 28, PADDOCK_LAB_STORE: overlay2 or containerd).
 #   deploy/test.sh --dashboards [--minutes N] [folder]   draws the dashboards of a busy Paddock instead
+# PADDOCK_TEST_PANEL=1 and PADDOCK_TEST_MCP=1 have a whole run include the tests of --panel and --mcp; with PADDOCK_TEST_CHECKED=yes
+# deploy/check.sh is left out, as .ci/run runs it before.
 # Settings: SOAK_MINUTES (30), PADDOCK_TEST_WORKERS (two more than there are processors, for most tests wait for the engine),
 # PADDOCK_TEST_POSTGRES (a server of yours, instead of a throw-away one).
 # shellcheck source-path=SCRIPTDIR source=lib/common.sh
@@ -147,10 +149,19 @@ again=()
 if [ -n "${CI:-}" ]; then again=(--reruns 1 -raR); fi
 selection+=("${again[@]}")
 
+need_browser() {
+    have chromium && return
+    may_install chromium
+    step "Installing the browser that the tests drive"
+    apt_install chromium fonts-dejavu-core
+}
+
 # The panel's essential journey is part of a whole run where a browser is there already. To install one takes a minute, on
-# two processors that have none to spare (tests/README.md): `make test-panel` does, and .ci/run runs that first.
+# two processors that have none to spare (tests/README.md): `make test-panel` does, and PADDOCK_TEST_PANEL=1.
 packages=--dev
 if [ -n "$whole" ]; then
+    if [ -n "${PADDOCK_TEST_PANEL:-}" ]; then need_browser; fi
+    if [ -n "${PADDOCK_TEST_MCP:-}" ]; then images+=(model-tiny); fi
     if have chromium; then
         packages=--panel
         export PADDOCK_TEST_JOURNEY=1
@@ -369,11 +380,7 @@ if [ -n "$e2b" ]; then
     exit
 fi
 if [ -n "$panel" ]; then # a browser beside the daemon; no PostgreSQL
-    if ! have chromium; then
-        may_install chromium
-        step "Installing the browser that the tests drive"
-        apt_install chromium fonts-dejavu-core
-    fi
+    need_browser
     deploy/venv.sh --panel
     images/build.sh "${images[@]}"
     export PADDOCK_TEST_DOCKER=1
@@ -415,8 +422,10 @@ if [ -n "$v2" ]; then # all else is in the machine
 fi
 if [ -n "$whole" ]; then
     # It computes for most of a minute where nothing is cached: a worker would wait for it.
-    aside checks nice deploy/check.sh
-    checks=$aside
+    if [ -z "${PADDOCK_TEST_CHECKED:-}" ]; then
+        aside checks nice deploy/check.sh
+        checks=$aside
+    fi
     export PADDOCK_LAB_ENGINE=28 PADDOCK_LAB_STORE=containerd
     aside fetch "$PADDOCK_VENV/bin/python" -m tests.lab.newer --fetch
     fetching=$aside
@@ -430,6 +439,7 @@ if [ -n "$compose" ]; then
 fi
 aside images images/build.sh "${images[@]}"
 building=$aside
+if [ -n "$whole" ] && [ -n "${PADDOCK_TEST_MCP:-}" ]; then deploy/mcp-clients.sh; fi
 # In a new checkout each worker would compile all tests, with the others at the same time.
 if [ -n "$whole" ] && [ ! -d tests/__pycache__ ]; then
     aside compiled "$PADDOCK_VENV/bin/python" -m pytest --collect-only -q -p no:cacheprovider

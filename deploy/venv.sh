@@ -10,13 +10,15 @@
 . "$(dirname "${BASH_SOURCE[0]}")/lib/common.sh"
 
 how=(--editable)
+locks=(requirements.lock requirements-dev.lock requirements-panel.lock) # each holds those before it
 case ${1:-} in
-    '') lock=$ROOT/requirements.lock ;;
-    --copy) lock=$ROOT/requirements.lock how=() ;;
-    --dev) lock=$ROOT/requirements-dev.lock ;;
-    --panel) lock=$ROOT/requirements-panel.lock ;;
+    '') locks=("${locks[@]:0:1}") ;;
+    --copy) locks=("${locks[@]:0:1}") how=() ;;
+    --dev) locks=("${locks[@]:0:2}") ;;
+    --panel) ;;
     *) die "unknown argument: $1" "Use: deploy/venv.sh [--dev | --panel | --copy]" ;;
 esac
+lock=$ROOT/${locks[-1]}
 
 venv=$PADDOCK_VENV
 made=$venv/.paddock-made       # this folder is ours to rebuild
@@ -71,8 +73,9 @@ if [ -e "$venv" ] && [ ! -e "$made" ]; then
 fi
 [ -r "$lock" ] || die "$(basename "$lock") is missing." "Make it with: make lock"
 
-want_lock="$(basename "$lock") $(hash_of "$lock")"
-runtime_lock="requirements.lock $(hash_of "$ROOT/requirements.lock")"
+line_of() { printf '%s %s\n' "$1" "$(hash_of "$ROOT/$1")"; }
+want_lock=$(line_of "${locks[-1]}")
+runtime_lock=$(line_of requirements.lock)
 want_project="$ROOT $(hash_of "$ROOT/pyproject.toml" "$ROOT/controller/client/pyproject.toml")"
 
 if ! "$venv/bin/python" -c '' 2>/dev/null; then make_venv; fi # absent, broken off, or its interpreter is gone
@@ -82,7 +85,7 @@ if ! grep -qsxF "$want_lock" "$locked"; then
     step "Installing the packages of $(basename "$lock") ($(grep -c '^[a-z0-9].*==' "$lock") pins, each checked by hash)"
     progress "pip install" "$venv/bin/python" -P -m pip install --disable-pip-version-check --no-input --no-deps --require-hashes -r "$lock" ||
         die "the packages could not be installed." "If the network was the trouble, run this again: what is here is not fetched twice."
-    printf '%s\n' "$want_lock" "$runtime_lock" | sort -u >"$locked"
+    for name in "${locks[@]}"; do line_of "$name"; done >"$locked"
     rm -f "$project"
 fi
 if [ "$(cat "$project" 2>/dev/null)" != "$want_project" ]; then

@@ -124,12 +124,13 @@ def test_a_kill_by_another_task_ends_an_iteration(box: World) -> None:
 
 
 def test_a_kill_after_the_end_keeps_output_and_exit_code(sandbox: Sandbox, box: World) -> None:
-    box.streams.run = lambda **_: iter((Chunk("stdout", b"hi\n"), Chunk("exit", b"3")))
+    box.streams.run = lambda **_: iter((Chunk("stdout", b"hi\n"), Chunk("stderr", b"last\n"), Chunk("exit", b"3")))
     process = sandbox.start("true")
+    assert next(process).text == "hi\n"  # with three unread frames a client reads no further, until the daemon gives up
     wait_for("its end has arrived", lambda: not process.write("too late"))
     process.kill()
     done = process.wait()
-    assert (done.exit_code, done.stdout) == (3, "hi\n")
+    assert (done.exit_code, done.stderr) == (3, "last\n")
 
 
 def test_a_binary_file_is_no_text(sandbox: Sandbox) -> None:

@@ -12,6 +12,7 @@ from controller.kinds.common.chunk import Chunk
 from controller.kinds.common.log_lines import last_lines
 from controller.kinds.planning.action import SignalContainer
 from tests.contract.engine_worlds import World, docker_world, ok
+from tests.daemon import wait_for
 
 pytestmark = pytest.mark.docker
 _LONG = 40_000  # bytes: three entries of the engine's
@@ -115,7 +116,7 @@ def test_a_followed_log_goes_on_after_its_last_lines(world: World) -> None:
     script = f"echo one; {_WRITE_LONG}; echo; echo three; {waiting}; echo four"
     uid = world.new_uid()
     box = world.running(uid, command=("sh", "-c", script))
-    world.until(lambda: b"three" in text(world.streams.logs(box.id)))
+    wait_for("its lines", lambda: b"three" in text(world.streams.logs(box.id)))  # no event wakes the world for them
     stream = world.streams.logs(box.id, follow=True, tail=2)
     observed = b""
     while not observed.endswith(b"three\n"):

@@ -69,6 +69,14 @@ def test_the_tests_tools_are_added_and_serve_both(venv: World) -> None:
     assert kinds(venv) == []
 
 
+def test_the_browsers_driver_serves_all(venv: World) -> None:
+    venv.run("deploy/venv.sh", "--panel")
+    assert kinds(venv) == ["venv", "requirements-panel.lock", "project"]
+    venv.run("deploy/venv.sh", "--dev")
+    venv.run("deploy/venv.sh")
+    assert kinds(venv) == []
+
+
 def test_a_new_lock_makes_it_anew_and_new_packaging_only_reinstalls_the_project(venv: World) -> None:
     venv.run("deploy/venv.sh")
     calls(venv)
