@@ -14,7 +14,7 @@
 #   deploy/test.sh --dashboards [--minutes N] [folder]   draws the dashboards of a busy Paddock instead
 # PADDOCK_TEST_PANEL=1 and PADDOCK_TEST_MCP=1 have a whole run include the tests of --panel and --mcp; with PADDOCK_TEST_CHECKED=yes
 # deploy/check.sh is left out, as .ci/run runs it before.
-# Settings: SOAK_MINUTES (30), PADDOCK_TEST_WORKERS (two more than there are processors, for most tests wait for the engine),
+# Settings: SOAK_MINUTES (30), PADDOCK_TEST_WORKERS (three more than there are processors, for most tests wait for the engine),
 # PADDOCK_TEST_POSTGRES (a server of yours, instead of a throw-away one).
 # shellcheck source-path=SCRIPTDIR source=lib/common.sh
 . "$(dirname "${BASH_SOURCE[0]}")/lib/common.sh"
@@ -40,7 +40,7 @@ essentials+=(tests/e2e/test_files_kept.py::test_idle_sandbox_has_its_files_at_th
 essentials+=(tests/e2e/test_contexts.py::test_variables_stay_between_two_calls)
 essentials+=(tests/e2e/test_front_door.py::test_a_command_keeps_streams_input_and_exit_code)
 processors=$(nproc)
-selection=(-n "${PADDOCK_TEST_WORKERS:-$((processors + 2))}" --dist loadgroup --durations 25)
+selection=(-n "${PADDOCK_TEST_WORKERS:-$((processors + 3))}" --dist loadgroup --durations 25)
 if [ "${1:-}" = --quick ]; then
     shift
     "$ROOT/deploy/venv.sh" --dev

@@ -46,14 +46,19 @@ collect_ignore = [
     for folder, lane in (("bench", "PADDOCK_BENCH"), ("drills", "PADDOCK_DRILLS"), ("soak", "PADDOCK_SOAK"))
     if not os.environ.get(lane)
 ]
-# Tests below these paths are run one after the other, by one worker: an engine has each subnet once, one lab is enough
-# for a small machine, and what a module has made for all its tests is made once.
+# Tests below these paths are run one after the other, by one worker: an engine has each subnet once, a lab is made for
+# several modules, and what a module has made for all its tests is made once. With one lab for all, the run would wait
+# for it in the end.
 _ONE_BY_ONE = {
     "tests/architecture/": "trees",
     "tests/contract/test_networks_contract.py": "subnets",
-    "tests/security/": "lab",
-    "tests/e2e/test_mcp_packages.py": "lab",
-    "tests/e2e/test_prometheus.py": "lab",
+    "tests/security/test_credentials.py": "first lab",
+    "tests/security/test_levels.py": "first lab",
+    "tests/security/test_peers.py": "second lab",
+    "tests/security/test_resolvers.py": "second lab",
+    "tests/security/test_sealed.py": "second lab",
+    "tests/e2e/test_mcp_packages.py": "second lab",
+    "tests/e2e/test_prometheus.py": "second lab",
     "tests/docs/test_docs.py::test_the_glossary_has_every_reason": "trees",
     "tests/metrics/test_callers.py": "trees",
 }
@@ -76,6 +81,7 @@ _BY_MODULE = (
     "tests/metrics/test_scrape_access.py",
     "tests/panel/",
     "tests/sdk/",
+    "tests/security/",
     "tests/service/test_pages.py",
 )
 # Left out of `make quick`: what tries every step, and what starts many programs.
@@ -97,6 +103,8 @@ _FIRST = (
     "tests/e2e/test_mcpserver.py",
     "tests/e2e/test_models.py",
     "tests/engine/test_engine_hanging.py",
+    "tests/mcp/",
+    "tests/panel/",
     "tests/e2e/",
     "tests/sdk/",
     "tests/deploy/",
@@ -187,7 +195,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 @pytest.fixture(scope="session")
 def shared_lab() -> "Iterator[Lab]":
-    """Start the lab of all modules that need one; `begin()` has it as new.
+    """Start the lab of this worker's modules that need one; `begin()` has it as new.
 
     Its engine and images take longer to come up than most of their tests.
     """

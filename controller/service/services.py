@@ -46,7 +46,7 @@ from controller.service.admission import Admit
 from controller.service.backup import Backup
 from controller.service.context.contexts import Contexts
 from controller.service.exec.activity import ActivityTracker, NoAdoptedExecs, NoLoop
-from controller.service.exec.agent_calls import AgentCalls, NoAgents
+from controller.service.exec.agent_calls import AgentCalls, AgentHealth, NoAgents
 from controller.service.exec.attached import AttachedExecs
 from controller.service.exec.detached import Detached
 from controller.service.exec.escaped_processes import EscapedProcesses
@@ -435,7 +435,7 @@ def make_sandbox(
     )
 
 
-def _agent_health(calls: AgentCalls, streams: SandboxStreams, obj: StoredObject) -> str:
+def _agent_health(calls: AgentCalls, streams: SandboxStreams, obj: StoredObject) -> AgentHealth:
     return calls.health(obj, streams.observed_container(obj))
 
 
@@ -466,7 +466,7 @@ def _make_why(
     loop: LoopPorts,
     policy: Policy,
     host: HostPorts,
-    agent: Callable[[StoredObject], str],
+    agent: Callable[[StoredObject], AgentHealth],
     contexts: Contexts,
 ) -> Why:
     return Why(

@@ -11,10 +11,13 @@ from controller.kinds.planning.outcome import Terminal, Transient
 from controller.kinds.registry import discover
 from controller.kinds.sandbox import KIND as SANDBOX
 from controller.service.errors import NotFound, ServiceUnavailable
+from controller.service.exec.agent_calls import AgentHealth
 from controller.service.explain.why import Reasons, Why
 from controller.service.objects.apply import Source
 from tests.contract.store_worlds import World
 from tests.loop.harness import TINY, LoopHarness
+
+FACT = ("code contexts", "default")
 
 
 @pytest.fixture
@@ -86,6 +89,27 @@ def test_why_names_a_full_memory_folder(harness: LoopHarness) -> None:
         value for name, value in use_case.why(SANDBOX, "default", "web").explanation.observed if "folder" in name
     ]
     assert observed == ["`/tmp` is 100% full: 64Mi of 64Mi; delete files in it, or give it a larger `size`"]
+
+
+@pytest.mark.parametrize(
+    ("health", "contexts"), [(AgentHealth("answers"), [FACT]), (AgentHealth("hangs", silent=True), [])]
+)
+def test_a_silent_agent_is_asked_only_once(
+    harness: LoopHarness, health: AgentHealth, contexts: list[tuple[str, str]]
+) -> None:
+    harness.apply("web")
+    harness.settle()
+    use_case = Why(
+        objects=harness.services.objects,
+        store=harness.store,
+        clock=harness.clock,
+        snapshot=lambda: harness.reconcile_pass.last,
+        agent=lambda _: health,
+        contexts=lambda _: (FACT,),
+    )
+    observed = use_case.why(SANDBOX, "default", "web").explanation.observed
+    assert [fact for fact in observed if fact == FACT] == contexts
+    assert ("agent", health.message) in observed
 
 
 def test_why_names_the_failure_of_the_run_before(harness: LoopHarness) -> None:

@@ -32,6 +32,16 @@ _OUTCOMES: dict[str, Outcome] = {"TimedOut": "timeout", "BadAnswer": "invalid"}
 _log = structlog.get_logger("paddock.agent")
 
 
+@dataclass(frozen=True, slots=True)
+class AgentHealth:
+    """Health of a sandbox's agent."""
+
+    message: str = ""
+    """For people; "" of a sandbox without an agent."""
+    silent: bool = False
+    """It did not answer: another question would wait in vain, too."""
+
+
 class NoAgents:
     """Agents of a daemon without an engine."""
 
@@ -137,13 +147,13 @@ class AgentCalls:
         """Return the stream of one of them. Raises AgentError."""
         return self._agents.join(container, self.port(obj, container) or PORT, id_)
 
-    def health(self, obj: StoredObject, container: Container | None) -> str:
-        """Ask the agent for its health; return it as a message for people."""
+    def health(self, obj: StoredObject, container: Container | None) -> AgentHealth:
+        """Ask the agent for its health."""
         port = self.port(obj, container)
         if port is None:
-            return ""
+            return AgentHealth()
         if container is None or container.state is not State.RUNNING:
-            return "does not run"
+            return AgentHealth("does not run")
         try:
             answer = self._agents.ask(container, port, AgentRequest("GET", "/healthz", {}), seconds=_HEALTH_SECONDS)
             try:
@@ -154,10 +164,10 @@ class AgentCalls:
             finally:
                 answer.close()
         except AgentError as error:
-            return f"does not answer: {error}"
+            return AgentHealth(f"does not answer: {error}", silent=True)
         if status != 200 or size > _HEALTH_BYTES:
-            return f"does not answer as an agent does (HTTP status {status}, {size} bytes)"
-        return "answers"
+            return AgentHealth(f"does not answer as an agent does (HTTP status {status}, {size} bytes)")
+        return AgentHealth("answers")
 
     def outcome_of(self, error: AgentError) -> Outcome:
         """Return the metrics' outcome of a failed call."""

@@ -26,6 +26,7 @@ from controller.policy.profiles import as_seen
 from controller.ports import Clock, Store
 from controller.ports.fleet import SINGLE, Fleet
 from controller.service import errors
+from controller.service.exec.agent_calls import AgentHealth
 from controller.service.explain.diff import LastSnapshot
 from controller.service.listing import serialize
 from controller.service.objects.objects import Objects
@@ -71,14 +72,15 @@ class Why:
         clock: Clock,
         snapshot: LastSnapshot,
         policy: Policy | None = None,
-        agent: Callable[[StoredObject], str] = lambda _: "",
+        agent: Callable[[StoredObject], AgentHealth] = lambda _: AgentHealth(),
         contexts: Callable[[StoredObject], Facts] = lambda _: (),
         folders: MemoryFolders = no_folders,
         place: Fleet = SINGLE,
     ) -> None:
-        """`agent` asks a sandbox's agent for its health; "" without one. `folders` reads a container's in-memory ones.
+        """`agent` asks a sandbox's agent for its health. `folders` reads a container's in-memory ones.
 
-        `contexts` returns what to say of a sandbox's code contexts. `place` is this host among others.
+        `contexts` returns what to say of a sandbox's code contexts, as its agent tells of them. `place` is this host
+        among others.
         """
         self._agent, self._folders, self._place = agent, folders, place
         self._contexts = contexts
@@ -101,11 +103,13 @@ class Why:
             raise errors.ServiceUnavailable("the daemon has not observed the engine yet; try again in a moment")
         policy = as_seen(self._policy, last)
         explanation = explain(replace(last, now=now), obj.uid, policy)
-        facts = _with_agent(explanation.observed, self._agent(obj))
+        health = self._agent(obj)
+        facts = _with_agent(explanation.observed, health.message)
+        contexts = () if health.silent else self._contexts(obj)
         full = [
             fact for container in last.observed.containers.get(obj.uid, ()) for fact in _full(self._folders(container))
         ]
-        return replace(explanation, observed=(*facts, *self._contexts(obj), *full))
+        return replace(explanation, observed=(*facts, *contexts, *full))
 
     def why_server(self, namespace: str, name: str) -> Reasons:
         """Explain an MCP server. Raises NotFound; Conflict if its stored spec can't be read."""
