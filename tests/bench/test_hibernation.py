@@ -24,7 +24,7 @@ from paddock import Paddock
 from tests.daemon import RunningDaemon, docker, running, wait_for
 from tests.zram import zram_swap
 
-pytestmark = [pytest.mark.bench, pytest.mark.docker, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.bench, pytest.mark.docker, pytest.mark.timeout(3600)]
 COUNT = int(os.environ.get("PADDOCK_BENCH_HIBERNATED", "40"))
 MEBIBYTES, ROUNDS = int(os.environ.get("PADDOCK_BENCH_MEBIBYTES", "100")), 12
 REST_SECONDS = float(os.environ.get("PADDOCK_BENCH_REST_SECONDS", "65"))  # two resyncs
@@ -98,8 +98,8 @@ def reason(daemon: RunningDaemon, name: str) -> str:
 
 
 def set_state(daemon: RunningDaemon, state: str, *names: str) -> None:
-    daemon.paddock("set", "run-state", *(f"sandbox/{name}" for name in names), state, seconds=300)
-    wait_for(f"all are {state}", lambda: all(reason(daemon, name) == state for name in names), 600)
+    daemon.paddock("set", "run-state", *(f"sandbox/{name}" for name in names), state, seconds=300 + 2 * COUNT)
+    wait_for(f"all are {state}", lambda: all(reason(daemon, name) == state for name in names), 600 + 3 * COUNT)
 
 
 def exec_seconds(daemon: RunningDaemon, name: str, command: Sequence[str] = ("true",)) -> float:
@@ -201,12 +201,13 @@ def resume(daemon: RunningDaemon, name: str) -> None:
 def test_a_daemon_at_rest_beside_hibernated_sandboxes(daemon: RunningDaemon) -> None:
     names = [f"tiny-{index}" for index in range(COUNT)]
     text = "---".join(SANDBOX % (name, '"1000000"') for name in names)
-    smaller = {"paddock/python:1": "paddock/test-tiny:1", "[python3, -c,": "[sleep,", "500m": "50m", "256Mi": "64Mi"}
+    smaller = {"paddock/python:1": "paddock/test-tiny:1", "[python3, -c,": "[sleep,", "500m": "50m", "256Mi": "24Mi"}
     for old, new in smaller.items():
         text = text.replace(old, new)
     daemon.apply(text)
     wanted = [f"sandbox/{name}" for name in names]
-    daemon.paddock("wait", "--for=condition=Ready", "--timeout=600s", *wanted, seconds=700)
+    seconds = 600 + 3 * COUNT
+    daemon.paddock("wait", "--for=condition=Ready", f"--timeout={seconds}s", *wanted, seconds=seconds + 100)
     set_state(daemon, "Hibernated", *names)
     resident = [usage_bytes(daemon, name) / 2**20 for name in names]
     before, begun = cpu_seconds(daemon), time.perf_counter()
