@@ -82,9 +82,10 @@ class Engine:
     def __init__(self, answer: dict[str, Any]) -> None:
         self.answer = answer
 
-    def call(self, operation: str, _do: object) -> dict[str, Any]:
-        if operation != "images.inspect":
-            raise Fault("4xx", "it hands out no files", status=400)
+    def call(self, _operation: str, _do: object) -> dict[str, Any]:
+        raise Fault("4xx", "it hands out no files", status=400)
+
+    def image(self, _reference: str) -> dict[str, Any]:
         return self.answer
 
 

@@ -77,13 +77,13 @@ def stands(private: PrivateEngine, sandbox: Container) -> bool:
 
 
 def stuck(private: PrivateEngine, sandbox: Container) -> None:
-    """Pause it until the engine stands; one time in two or three it does."""
+    """Pause it until the engine stands; one time in two or three it does. Newer runtimes give a pause up instead."""
     with commands(private, sandbox):
-        for _ in range(100):
-            private.docker("pause", sandbox.id)
+        for _ in range(100 if "PADDOCK_TEST_NEWER" not in os.environ else 10):
+            private.docker("pause", sandbox.id, check=False)
             if stands(private, sandbox):
                 return
-            private.docker("unpause", sandbox.id)
+            private.docker("unpause", sandbox.id, check=False)
     if "PADDOCK_TEST_NEWER" in os.environ:
         pytest.skip("newer engines do not hang so")
     raise AssertionError("the engine did not come to stand: is this test still of use?")

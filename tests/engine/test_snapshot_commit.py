@@ -78,6 +78,10 @@ class CommittingEngine(Client):
             case _:
                 return None
 
+    def image(self, reference: str) -> dict[str, Any]:
+        answer: dict[str, Any] = self.call("images.inspect", lambda _: reference)
+        return answer
+
     def remove_image(self, name: str) -> None:
         self.images.remove(name)
 

@@ -60,6 +60,9 @@ class EngineWithIds(Client):
     def call(self, *_arguments: Any, **_options: Any) -> Any:
         raise self.faults.pop(0)
 
+    def image(self, _reference: str) -> Any:
+        raise self.faults.pop(0)
+
     @property
     def first_ids(self) -> tuple[int, int]:
         return 0, 0
