@@ -18,7 +18,6 @@ from tests.fakes.engine import FACTS
 from tests.loop.harness import TINY, LoopHarness
 
 ENFORCES = replace(FACTS, disk=DiskAbility(True, "writing past the size was refused"))
-UNTRIED = replace(FACTS, disk=None)
 QUICK = {"shutdownGracePeriodSeconds": 0}
 TYPE = "DiskQuotaEnforced"
 

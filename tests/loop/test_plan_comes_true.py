@@ -233,32 +233,6 @@ def test_a_new_image_while_the_engine_is_away_waits_for_it(harness: LoopHarness)
     assert compare(harness, [difference], lambda: apply(harness, text)) == []
 
 
-STATES = ("Running", "Suspended", "Paused")
-WAYS = [(image, memory, state) for image in (TINY, "other:1") for memory in ("64Mi", "128Mi") for state in STATES]
-
-
-def asked(name: str, way: tuple[str, str, str]) -> str:
-    image, memory, state = way
-    return document(
-        name, **sandbox(template={"image": image}, resources={"limits": {"memory": memory}}, runState=state)
-    )
-
-
-@pytest.mark.parametrize("before", WAYS[: len(WAYS) // 2], ids="-".join)
-def test_from_every_way_to_every_other(harness: LoopHarness, before: tuple[str, str, str]) -> None:
-    for at, after in enumerate(WAYS):
-        name = f"web-{at}"
-        apply(harness, asked(name, before))
-        harness.settle()
-        printed = [str(action) for action in planned(harness, asked(name, after))[0].forecasts[0].actions]
-        done = len(harness.engine.calls)
-        apply(harness, asked(name, after))
-        harness.settle()
-        texts = [str(entry) for entry in harness.engine.calls[done:] if not isinstance(entry, ReadTail)]
-        # A call that the engine asked to make again counts once.
-        assert [text for i, text in enumerate(texts) if texts[i - 1 : i] != [text]] == printed, (before, after)
-
-
 def pool_document(**spec: Any) -> str:
     return document("warm", "SandboxPool", **{"templateRef": {"name": "base"}, **spec})
 

@@ -1,4 +1,4 @@
-"""A host that is short of something: starts pause, warm members go, what is idle sleeps, what is used stays."""
+"""A host that is short of something: starts pause, warm members go, what is used stays."""
 
 from controller.kinds.observed.pressure import HostUse, Supply
 from controller.kinds.registry import discover
@@ -8,7 +8,6 @@ from tests.loop.harness import LoopHarness
 from tests.loop.test_pools import containers, filled, harness, launch, pool
 
 __all__ = ["harness"]
-IDLE = {"idleTimeoutSeconds": 3600, "shutdownGracePeriodSeconds": 0}
 
 
 class Gauge:
@@ -59,16 +58,6 @@ def test_new_starts_pause_and_go_on_by_themselves(harness: LoopHarness) -> None:
     assert host(harness)["MemoryPressure"] == "False SufficientMemory"
 
 
-def test_what_was_promised_is_kept_through_a_crash(harness: LoopHarness) -> None:
-    gauge = Gauge(harness)
-    harness.apply("a", lifecycle={"keepRunning": True})
-    harness.settle()
-    gauge.set(1)
-    harness.engine.kill(harness.container_name("a"))
-    harness.settle(seconds=30)
-    assert harness.condition("a", "Ready") == "True Running"
-
-
 def test_warm_members_go_first_and_come_back(harness: LoopHarness) -> None:
     gauge = Gauge(harness)
     filled(harness, 2)
@@ -84,55 +73,3 @@ def test_warm_members_go_first_and_come_back(harness: LoopHarness) -> None:
     harness.clock.advance(CALM_SECONDS)
     harness.settle(seconds=30)
     assert len(containers(harness)) == 3
-
-
-def test_idle_sandboxes_sleep_when_it_gets_worse_and_no_others(harness: LoopHarness) -> None:
-    gauge = Gauge(harness)
-    harness.engine.at_rest = True
-    harness.apply("idle", lifecycle=IDLE)
-    harness.apply("used", lifecycle=IDLE)
-    harness.apply("kept", lifecycle={"keepRunning": True})
-    harness.apply("deletes", lifecycle={**IDLE, "onIdle": "Delete"})
-    harness.settle(seconds=5)
-    harness.engine.at_rest = False
-    harness.apply("busy", lifecycle=IDLE)
-    harness.settle(seconds=5)
-    harness.clock.advance(400)
-    answer = harness.get("used")
-    assert answer is not None
-    harness.activity.begin(answer.uid, asks=False)
-    gauge.set(4)
-    assert harness.condition("idle", "Ready") == "True Running", "low is not critical"
-    gauge.set(1)
-    harness.clock.advance(70)
-    harness.settle(seconds=30)
-    assert harness.condition("idle", "Suspended") == "True Evicted"
-    assert "Evicted" in events(harness, "Sandbox", "idle")
-    for name in ("used", "busy", "kept", "deletes"):
-        assert harness.condition(name, "Ready") == "True Running"
-    end = harness.get("idle").status["lastTermination"]  # type: ignore[union-attr]
-    assert end["reason"] == "Evicted"
-
-
-def test_an_evicted_sandbox_is_woken_once_there_is_room(harness: LoopHarness) -> None:
-    gauge = Gauge(harness)
-    harness.engine.at_rest = True
-    harness.apply("idle", lifecycle=IDLE)
-    harness.settle(seconds=5)
-    harness.clock.advance(400)
-    gauge.set(1)
-    harness.clock.advance(70)
-    harness.settle(seconds=30)
-    harness.daemon()
-    again = Gauge(harness)
-    again.set(1)
-    assert harness.condition("idle", "Suspended") == "True Evicted", "also for the next daemon"
-    idle = harness.get("idle")
-    assert idle is not None
-    harness.activity.begin(idle.uid, asks=True)
-    harness.settle(seconds=30)
-    assert harness.condition("idle", "Scheduled") == "False HostPressure"
-    again.set(50)
-    harness.clock.advance(CALM_SECONDS)
-    harness.settle(seconds=30)
-    assert harness.condition("idle", "Ready") == "True Running"

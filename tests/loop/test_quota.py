@@ -26,8 +26,6 @@ from tests.contract.store_worlds import World, both_stores
 from tests.examples import examples
 from tests.loop.harness import TINY, Crash, LoopHarness
 
-NONE = {"disk": "0", "gpus": "0"}
-
 
 @pytest.fixture
 def harness(world: World) -> Iterator[LoopHarness]:
@@ -36,7 +34,7 @@ def harness(world: World) -> Iterator[LoopHarness]:
     harness.close()
 
 
-def box(harness: LoopHarness, name: str, memory: str = "64Mi", **spec: Any) -> None:
+def put_sandbox(harness: LoopHarness, name: str, memory: str = "64Mi", **spec: Any) -> None:
     harness.apply(name, resources={"limits": {"cpu": "100m", "memory": memory, "pids": 16}}, **spec)
 
 
@@ -52,19 +50,13 @@ def running(harness: LoopHarness, *names: str) -> list[str]:
     return [name for name in names if harness.condition(name, "Ready") == "True Running"]
 
 
-def stored(harness: LoopHarness, kind: str = "Quota", name: str = "main") -> StoredObject:
-    obj = harness.store.get(kind, "default" if kind == "Quota" else "", name)
-    assert obj is not None
-    return obj
-
-
 def test_what_can_never_fit_is_refused_and_holds_up_nobody(harness: LoopHarness) -> None:
     quota(harness, memory="256Mi", one={"memory": "128Mi"})
     with pytest.raises(errors.Invalid) as refusal:
-        box(harness, "huge", memory="200Mi")
+        put_sandbox(harness, "huge", memory="200Mi")
     assert "spec.resources.limits: can never fit quota default/main" in str(refusal.value)
     assert "200Mi requested, 128Mi is the maximum for one sandbox" in str(refusal.value)
-    box(harness, "a", memory="128Mi", runState="Suspended")
+    put_sandbox(harness, "a", memory="128Mi", runState="Suspended")
     harness.settle()
     quota(harness, memory="100Mi", one={"memory": "100Mi"})
     harness.settle()
@@ -74,7 +66,7 @@ def test_what_can_never_fit_is_refused_and_holds_up_nobody(harness: LoopHarness)
         transaction.put(
             replace(sandbox, spec={**sandbox.spec, "runState": "Running"}, generation=sandbox.generation + 1)
         )
-    box(harness, "b")
+    put_sandbox(harness, "b")
     harness.settle()
     assert harness.condition("a", "Scheduled") == "False QuotaExceeded"
     assert running(harness, "b") == ["b"]
@@ -103,7 +95,7 @@ def test_a_plan_tells_the_quota_after_it(harness: LoopHarness) -> None:
     assert moved(planned(harness, text)) == {
         "quota default/main": (("memory", "0", "64Mi", "100Mi"), ("sandboxes", "0", "1", "2"))
     }
-    box(harness, "a")
+    put_sandbox(harness, "a")
     harness.settle()
     (waits,) = planned(harness, text.replace('"a"', '"b"')).forecasts
     assert (waits.actions, waits.reason) == ((), "QuotaExceeded")
@@ -118,7 +110,7 @@ def test_a_hundred_for_the_last_place(world: World) -> None:
     try:
         quota(harness, sandboxes=1)
         with ThreadPoolExecutor(8) as pool:
-            list(pool.map(lambda index: box(harness, f"box-{index}"), range(100)))
+            list(pool.map(lambda index: put_sandbox(harness, f"web-{index}"), range(100)))
         harness.settle()
         assert len(running(harness, *harness.names())) == 1
         assert len(harness.store.instances()) == 1
@@ -132,7 +124,7 @@ def test_a_hundred_writers_for_the_last_place(world: World) -> None:
     harness = LoopHarness(world.store(wait_seconds=30))
     try:
         for index in range(100):
-            box(harness, f"box-{index}", runState="Suspended")
+            put_sandbox(harness, f"web-{index}", runState="Suspended")
         sandboxes = harness.store.list("Sandbox")[0]
         most = Amount(100, 64 << 20, 16, 1)
         together = threading.Barrier(4)
@@ -224,7 +216,7 @@ def _do(harness: LoopHarness, what: str, *how: Any) -> None:
         name, memory, state, priority = how
         spec = {"runState": state, "priority": priority, "lifecycle": {"shutdownGracePeriodSeconds": 0}}
         with contextlib.suppress(errors.Conflict):  # it is being deleted
-            box(harness, name, memory=memory, **spec)
+            put_sandbox(harness, name, memory=memory, **spec)
     elif what == "delete" and harness.get(how[0]) is not None:
         harness.delete(how[0])
     elif what == "pass":

@@ -20,7 +20,7 @@ def harness(world: World) -> Iterator[LoopHarness]:
 
 def test_settled_means_no_more_calls_and_no_more_writes(harness: LoopHarness) -> None:
     for index in range(5):
-        harness.apply(f"box-{index}")
+        harness.apply(f"web-{index}")
     harness.settle()
     calls, revision = len(harness.engine.calls), harness.store.revision()
     for _ in range(3):
@@ -137,7 +137,7 @@ def test_creates_run_in_parallel_but_never_two_for_one_object(world: World) -> N
     harness = LoopHarness(world.store(), threads=4)
     try:
         for index in range(12):
-            harness.apply(f"box-{index}")
+            harness.apply(f"web-{index}")
         harness.settle()
         names = [call.config.name for call in harness.engine.calls if isinstance(call, CreateContainer)]
         assert len(names) == len(set(names)) == 12

@@ -258,9 +258,9 @@ class History:
             quotas={obj.uid: stored_quota(obj) for obj in quotas},
             objects=Counter(obj.namespace for obj in self._objects.values() if obj.namespace),
             layers=self.layers,
+            pressure=self.pressure,
             activity=self.activity.view(self._sandboxes),
             hibernation=self.engine.hibernation if self.hibernates else UNKNOWN_ABILITY,
-            pressure=self.pressure,
         )
 
     def _record(self, writes: Writes) -> None:

@@ -31,7 +31,7 @@ def becomes(history: History, facts: HostFacts) -> None:
     history.settle()
 
 
-def box(history: History, name: str = "a", disk: str = "1Gi", level: str = "development", **more: Any) -> None:
+def put_sandbox(history: History, name: str = "a", disk: str = "1Gi", level: str = "development", **more: Any) -> None:
     resources: dict[str, Any] = {"limits": {"disk": disk} if disk else {}}
     if more:
         resources["disk"] = more
@@ -60,19 +60,19 @@ def condition_message(history: History, name: str) -> str:
 
 def test_the_engine_gets_a_size_where_it_holds_it(history: History) -> None:
     becomes(history, ENFORCES)
-    box(history)
+    put_sandbox(history)
     assert storage(history) == 1 << 30
     assert history.condition("a", TYPE) == "True StorageOption"
-    box(history, "b", disk="")
+    put_sandbox(history, "b", disk="")
     assert storage(history, "b") == 0
     assert history.condition("b", TYPE) == "Unknown NotAsked"
 
 
 def test_another_limit_takes_effect_at_the_next_start(history: History) -> None:
     becomes(history, ENFORCES)
-    box(history)
+    put_sandbox(history)
     name = history.engine.box(history.container_name("a")).id
-    box(history, disk="2Gi")
+    put_sandbox(history, disk="2Gi")
     assert history.engine.box(history.container_name("a")).id == name
     assert history.condition("a", TYPE) == "False NextStart"
     assert history.condition("a", "Outdated").startswith("True")
@@ -84,20 +84,20 @@ def test_another_limit_takes_effect_at_the_next_start(history: History) -> None:
 
 def test_one_that_is_required_is_another_container_at_once(history: History) -> None:
     becomes(history, ENFORCES)
-    box(history, enforcement="Required")
-    box(history, disk="2Gi", enforcement="Required")
+    put_sandbox(history, enforcement="Required")
+    put_sandbox(history, disk="2Gi", enforcement="Required")
     assert storage(history) == 2 << 30
     assert history.condition("a", TYPE) == "True StorageOption"
 
 
 def test_what_writes_to_memory_alone_may_be_required_anywhere(history: History) -> None:
-    box(history, level="full-isolation", enforcement="Required")
+    put_sandbox(history, level="full-isolation", enforcement="Required")
     assert history.condition("a", TYPE) == "True InMemory"
 
 
 def test_an_engine_that_was_not_tried_yet_starts_nothing_that_requires_it(history: History) -> None:
     becomes(history, ENFORCES)
-    box(history, enforcement="Required")
+    put_sandbox(history, enforcement="Required")
     becomes(history, UNTRIED)
     assert history.engine.box(history.container_name("a")).state == "running"
     assert history.condition("a", "Accepted") == "False Refused"
@@ -108,7 +108,7 @@ def test_an_engine_that_was_not_tried_yet_starts_nothing_that_requires_it(histor
 
 def test_a_host_that_lost_it_makes_none_that_requires_it(history: History) -> None:
     becomes(history, ENFORCES)
-    box(history, enforcement="Required")
+    put_sandbox(history, enforcement="Required")
     becomes(history, FACTS)
     history.engine.remove(history.container_name("a"))
     history.settle()
@@ -116,7 +116,7 @@ def test_a_host_that_lost_it_makes_none_that_requires_it(history: History) -> No
 
 
 def test_a_soft_limit_stops_what_wrote_more_until_its_spec_changes(history: History) -> None:
-    box(history)
+    put_sandbox(history)
     writes(history, 1 << 30)
     assert history.condition("a", "Ready") == "True Running"
     writes(history, (1 << 30) + 4096)
@@ -129,14 +129,14 @@ def test_a_soft_limit_stops_what_wrote_more_until_its_spec_changes(history: Hist
     history.clock.advance(7200)
     history.settle()
     assert history.engine.box(history.container_name("a")).state == "exited"
-    box(history, disk="2Gi")
+    put_sandbox(history, disk="2Gi")
     assert history.condition("a", "Ready") == "True Running"
     writes(history, (1 << 30) + 4096)
     assert history.condition("a", "Ready") == "True Running"
 
 
 def test_a_limit_that_is_not_measured_is_no_silence(history: History) -> None:
-    box(history)
+    put_sandbox(history)
     sandbox = history.engine.box(history.container_name("a"))
     history.layers[sandbox.id] = LayerUsage(None, history.clock.now(), "it has more than 500000 files")
     history.settle()
@@ -148,12 +148,12 @@ def test_a_limit_that_is_not_measured_is_no_silence(history: History) -> None:
 
 
 def test_what_is_held_otherwise_is_not_stopped(history: History) -> None:
-    box(history, "memory", level="full-isolation")
+    put_sandbox(history, "memory", level="full-isolation")
     writes(history, 2 << 30, "memory")
     becomes(history, ENFORCES)
-    box(history, "engine")
+    put_sandbox(history, "engine")
     writes(history, 2 << 30, "engine")
-    box(history, "free", disk="")
+    put_sandbox(history, "free", disk="")
     writes(history, 2 << 30, "free")
     for name in ("memory", "engine", "free"):
         assert history.condition(name, "Ready") == "True Running"
@@ -162,7 +162,7 @@ def test_what_is_held_otherwise_is_not_stopped(history: History) -> None:
 def test_nothing_is_decided_before_the_host_has_said_what_it_can(history: History) -> None:
     history.engine.facts = HostFacts()
     history.engine.observe_now()
-    box(history)
+    put_sandbox(history)
     assert not history.engine.calls
     becomes(history, ENFORCES)
     assert storage(history) == 1 << 30

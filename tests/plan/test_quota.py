@@ -19,7 +19,7 @@ def quota(
     history.put(kind, name, hard=hard, perSandbox=one or {})
 
 
-def box(history: History, name: str, memory: str = "64Mi", **spec: Any) -> None:
+def put_sandbox(history: History, name: str, memory: str = "64Mi", **spec: Any) -> None:
     history.apply(name, resources={"limits": {"cpu": "100m", "memory": memory, "pids": 16}}, **spec)
 
 
@@ -42,9 +42,9 @@ def running(history: History, *names: str) -> list[str]:
 
 def test_the_second_waits_until_the_first_is_gone(history: History) -> None:
     quota(history, memory="100Mi")
-    box(history, "a")
+    put_sandbox(history, "a")
     history.settle()
-    box(history, "b")
+    put_sandbox(history, "b")
     history.settle()
     assert running(history, "a", "b") == ["a"]
     assert history.condition("b", "Scheduled") == history.condition("b", "Ready") == "False QuotaExceeded"
@@ -60,8 +60,8 @@ def test_the_second_waits_until_the_first_is_gone(history: History) -> None:
 
 def test_a_raised_quota_starts_what_waits(history: History) -> None:
     quota(history, memory="64Mi")
-    box(history, "a")
-    box(history, "b")
+    put_sandbox(history, "a")
+    put_sandbox(history, "b")
     history.settle()
     assert len(running(history, "a", "b")) == 1
     quota(history, memory="128Mi")
@@ -71,8 +71,8 @@ def test_a_raised_quota_starts_what_waits(history: History) -> None:
 
 def test_a_lowered_quota_stops_nothing(history: History) -> None:
     quota(history, memory="128Mi")
-    box(history, "a")
-    box(history, "b")
+    put_sandbox(history, "a")
+    put_sandbox(history, "b")
     history.settle()
     calls = len(history.engine.calls)
     quota(history, memory="64Mi", sandboxes=1)
@@ -88,19 +88,19 @@ def test_a_lowered_quota_stops_nothing(history: History) -> None:
 
 def test_suspended_gives_back_all_but_its_seat(history: History) -> None:
     quota(history, memory="64Mi", sandboxes=2)
-    box(history, "a")
+    put_sandbox(history, "a")
     history.settle()
-    box(history, "a", runState="Suspended")
+    put_sandbox(history, "a", runState="Suspended")
     history.settle()
-    box(history, "b")
+    put_sandbox(history, "b")
     history.settle()
     assert running(history, "b") == ["b"]
     document = {"cpu": "100m", "memory": "64Mi", "pids": "16", "sandboxes": "2", "objects": "3", **NONE}
     assert stored(history).status["used"] == document
-    box(history, "c", runState="Suspended")
+    put_sandbox(history, "c", runState="Suspended")
     history.settle()
     assert history.condition("c", "Scheduled") == "False QuotaExceeded"
-    box(history, "a")
+    put_sandbox(history, "a")
     history.settle()
     assert history.condition("a", "Scheduled") == "False QuotaExceeded", "it comes back when there is room again"
     assert history.containers()[history.object("Sandbox", "a").uid], "its container is kept"
@@ -112,11 +112,11 @@ def test_suspended_gives_back_all_but_its_seat(history: History) -> None:
 
 def test_priority_first_then_age_and_nobody_slips_past(history: History) -> None:
     quota(history, memory="128Mi")
-    box(history, "first", memory="100Mi")
+    put_sandbox(history, "first", memory="100Mi")
     history.settle()
     for name, memory, priority in (("old", "64Mi", 0), ("big", "128Mi", 5), ("small", "16Mi", 5), ("young", "16Mi", 0)):
         history.clock.advance(1)
-        box(history, name, memory=memory, priority=priority)
+        put_sandbox(history, name, memory=memory, priority=priority)
     history.settle()
     names = ("old", "big", "small", "young")
     assert running(history, *names) == [], "28Mi are free, and kept for the biggest of the highest priority"
@@ -131,17 +131,17 @@ def test_priority_first_then_age_and_nobody_slips_past(history: History) -> None
 
 def test_growth_that_does_not_fit_leaves_the_old_limit_in_force(history: History) -> None:
     quota(history, memory="128Mi")
-    box(history, "a")
-    box(history, "b")
+    put_sandbox(history, "a")
+    put_sandbox(history, "b")
     history.settle()
     before = history.engine.box(history.container_name("a")).id
-    box(history, "a", memory="96Mi")
+    put_sandbox(history, "a", memory="96Mi")
     history.settle()
     assert history.condition("a", "Resized") == "False Deferred"
     assert history.condition("a", "Ready") == "True Running"
     assert message(history, "a", "Resized") == "quota default/main: memory: 32Mi requested, 128Mi of 128Mi used"
     assert history.engine.box(history.container_name("a")).limits.memory_bytes == 64 << 20
-    box(history, "b", memory="32Mi")
+    put_sandbox(history, "b", memory="32Mi")
     history.settle()
     assert history.condition("a", "Resized") == "True InForce"
     held_by = history.engine.box(history.container_name("a"))
@@ -150,12 +150,12 @@ def test_growth_that_does_not_fit_leaves_the_old_limit_in_force(history: History
 
 def test_a_new_image_and_more_memory_than_there_is_runs_with_the_old_limit(history: History) -> None:
     quota(history, memory="64Mi", sandboxes=3)
-    box(history, "a")
+    put_sandbox(history, "a")
     history.settle()
     quota(history, memory="96Mi")
-    box(history, "b", memory="32Mi")
+    put_sandbox(history, "b", memory="32Mi")
     history.settle()
-    box(history, "a", memory="96Mi", template={"image": "other:1"})
+    put_sandbox(history, "a", memory="96Mi", template={"image": "other:1"})
     history.settle()
     sandbox = history.engine.box(history.container_name("a"))
     assert (sandbox.image_id, sandbox.limits.memory_bytes) == (history.engine.images["other:1"], 64 << 20)
@@ -164,9 +164,9 @@ def test_a_new_image_and_more_memory_than_there_is_runs_with_the_old_limit(histo
 
 def test_what_shrinks_is_free_only_once_it_was_seen(history: History) -> None:
     quota(history, memory="128Mi")
-    box(history, "a", memory="128Mi")
+    put_sandbox(history, "a", memory="128Mi")
     history.settle()
-    box(history, "a", memory="64Mi")
+    put_sandbox(history, "a", memory="64Mi")
     plan = history.run_pass()
     assert [str(group.actions[0]).split()[0] for group in plan.groups] == ["update"]
     (row,) = history.instances()
@@ -178,7 +178,7 @@ def test_what_shrinks_is_free_only_once_it_was_seen(history: History) -> None:
 
 def test_the_host_is_bounded_even_unwritten_and_over_committed_on_demand(history: History) -> None:
     for name in ("a", "b"):
-        box(history, name, memory="9Gi")
+        put_sandbox(history, name, memory="9Gi")
     history.settle()
     assert running(history, "a", "b") == ["a"], "the fake host has 16Gi"
     assert "hostquota host: memory: 9Gi requested, 9Gi of 16Gi used" in message(history, "b", "Scheduled")
@@ -190,9 +190,9 @@ def test_the_host_is_bounded_even_unwritten_and_over_committed_on_demand(history
 
 def test_a_deleted_quota_bounds_nothing(history: History) -> None:
     quota(history, sandboxes=1)
-    box(history, "a")
+    put_sandbox(history, "a")
     history.settle()
-    box(history, "b")
+    put_sandbox(history, "b")
     history.settle()
     assert history.condition("b", "Scheduled") == "False QuotaExceeded"
     assert [instance.parent_name for instance in history.instances()] == ["a"], "no seat, no record"
@@ -203,8 +203,8 @@ def test_a_deleted_quota_bounds_nothing(history: History) -> None:
 
 def test_a_quota_that_is_settled_is_not_written_again(history: History) -> None:
     quota(history, memory="64Mi")
-    box(history, "a")
-    box(history, "b")
+    put_sandbox(history, "a")
+    put_sandbox(history, "b")
     history.settle()
     revision = history.revision
     history.run_pass()
@@ -218,10 +218,10 @@ def test_what_the_engine_refuses_holds_nothing_and_blocks_nobody(history: Histor
     assert history.condition("stuck", "Degraded") == "True NoDeviceDriver"
     assert history.condition("stuck", "Scheduled") == "False NoDeviceDriver"
     assert set(used(history).values()) == {"0"}
-    box(history, "a")
+    put_sandbox(history, "a")
     history.settle()
     assert running(history, "a") == ["a"]
-    box(history, "stuck")
+    put_sandbox(history, "stuck")
     history.settle()
     assert history.condition("stuck", "Scheduled") == "False QuotaExceeded", "mended, it waits in its turn"
     history.delete("a")
@@ -232,7 +232,7 @@ def test_what_the_engine_refuses_holds_nothing_and_blocks_nobody(history: Histor
 
 def test_what_waits_for_an_image_holds_its_place_only_while_it_is_fetched(history: History) -> None:
     quota(history, memory="64Mi", sandboxes=1)
-    box(history, "waits", template={"image": "gone:1"})
+    put_sandbox(history, "waits", template={"image": "gone:1"})
     pulls = []
 
     def seen(action: Action) -> None:
@@ -244,7 +244,7 @@ def test_what_waits_for_an_image_holds_its_place_only_while_it_is_fetched(histor
     assert pulls == [64 << 20]
     assert history.condition("waits", "Scheduled") == "False ImagePullFailed"
     assert set(used(history).values()) == {"0"}
-    box(history, "a")
+    put_sandbox(history, "a")
     history.settle(seconds=600)
     assert running(history, "a") == ["a"]
     assert history.condition("waits", "Scheduled") == "False QuotaExceeded", "its next try has no room now"
