@@ -325,6 +325,7 @@ _SHARED = (
 
 
 def _finish(builder: PlanBuilder) -> Plan:
+    """Return the plan as it was built."""
     return Plan(
         now=builder.snapshot.now,
         groups=tuple(builder.groups),

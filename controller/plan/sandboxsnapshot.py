@@ -128,7 +128,7 @@ def plan_snapshots(view: View, snapshot: Snapshot, policy: Policy) -> SnapshotPl
     """Return the steps for all snapshots that are this host's."""
     steps: list[Step] = []
     wakes: list[float] = []
-    sandboxes = {(box.obj.namespace, box.obj.name): box for box in snapshot.sandboxes.values()}
+    sandboxes = {(sandbox.obj.namespace, sandbox.obj.name): sandbox for sandbox in snapshot.sandboxes.values()}
     for obj in view.objects.values():
         if obj.uid in view.busy_uids or not _is_here(obj, view, sandboxes, snapshot):
             continue
@@ -158,6 +158,7 @@ def _steps(
     policy: Policy,
     wakes: list[float],
 ) -> Iterator[Step]:
+    """Yield what is due for one snapshot: its release, its status, or its capture. `wakes` gets times to look again."""
     content, failed = view.contents.get(obj.uid), view.failures.get(obj.uid)
     if obj.deleted_at is not None:
         if FINALIZER in obj.finalizers:
@@ -187,9 +188,9 @@ def _steps(
     if obj.spec.get("imported"):
         yield from _changed(obj, _importing(obj, view, snapshot, wakes))
         return
-    box = sandboxes.get((obj.namespace, _sandbox_name(obj)))
+    sandbox = sandboxes.get((obj.namespace, _sandbox_name(obj)))
     used_bytes = sum(content.total_bytes for content in view.contents.values() if content.namespace == obj.namespace)
-    condition, request = _request(obj, box, snapshot, policy, used_bytes)
+    condition, request = _request(obj, sandbox, snapshot, policy, used_bytes)
     if request is None:
         yield from _changed(obj, condition)
         return
@@ -211,16 +212,16 @@ def _importing(obj: StoredObject, view: View, snapshot: Snapshot, wakes: list[fl
 
 
 def _request(
-    obj: StoredObject, box: Sandbox | None, snapshot: Snapshot, policy: Policy, used_bytes: int
+    obj: StoredObject, sandbox: Sandbox | None, snapshot: Snapshot, policy: Policy, used_bytes: int
 ) -> tuple[Condition, CaptureRequest | None]:
     """Return what is waited for, and the request once nothing is."""
     name = _sandbox_name(obj)
-    if box is None or box.obj.deleted_at is not None:
+    if sandbox is None or sandbox.obj.deleted_at is not None:
         message = f"there is no sandbox `{name}` in namespace `{obj.namespace}` on this host; create it, or delete this"
         return Condition(CAPTURED, "False", "SandboxMissing", message), None
-    context = context_of(snapshot, box, policy)
+    context = context_of(snapshot, sandbox, policy)
     rendered, container = context.rendered, context.container
-    if rendered is None or box.spec is None or box.template is None:
+    if rendered is None or sandbox.spec is None or sandbox.template is None:
         return Condition(CAPTURED, "False", "SandboxRefused", f"sandbox `{name}` is refused; mend its spec"), None
     if context.blind:
         return Condition(CAPTURED, "Unknown", "EngineUnreachable", context.blind), None
@@ -237,16 +238,16 @@ def _request(
         namespace=obj.namespace,
         name=obj.name,
         source_name=name,
-        source_uid=box.obj.uid,
+        source_uid=sandbox.obj.uid,
         container=container,
         level=rendered.level,
         bind=bind,
         tmpfs=tuple(folder.path for folder in config.tmpfs if folder.path not in slots),
         writable=not config.read_only_root,
-        shared=shared(snapshot, box),
+        shared=shared(snapshot, sandbox),
         parent=config.restore_from,
-        spec=dict(box.obj.spec),
-        template=_plain(box.template),
+        spec=dict(sandbox.obj.spec),
+        template=_plain(sandbox.template),
         bytes_max=_BYTES_MAX if room is None else room,
     )
     return Condition(CAPTURED, "Unknown", "Capturing", ""), request
@@ -286,27 +287,27 @@ def _expired(obj: StoredObject, content: SnapshotContent, snapshot: Snapshot, wa
 
 def _periodic(view: View, snapshot: Snapshot, wakes: list[float]) -> Iterator[Step]:
     """Yield the snapshots that sandboxes ask for from time to time, and the deletions of older ones."""
-    for box in snapshot.sandboxes.values():
-        rule = box.spec.lifecycle.snapshots if box.spec is not None else None
-        if rule is None or box.obj.deleted_at is not None:
+    for sandbox in snapshot.sandboxes.values():
+        rule = sandbox.spec.lifecycle.snapshots if sandbox.spec is not None else None
+        if rule is None or sandbox.obj.deleted_at is not None:
             continue
         periodic = sorted(
-            (obj for obj in view.objects.values() if obj.labels.get(PERIODIC_LABEL) == box.obj.uid),
+            (obj for obj in view.objects.values() if obj.labels.get(PERIODIC_LABEL) == sandbox.obj.uid),
             key=lambda obj: obj.created_at,
         )
         for obj in _superseded(periodic, rule.keep_last):
             if obj.deleted_at is None:
                 yield Request(obj, f"{rule.keep_last} newer ones are kept")
         running = any(
-            container.state is State.RUNNING for container in snapshot.observed.containers.get(box.obj.uid, ())
+            container.state is State.RUNNING for container in snapshot.observed.containers.get(sandbox.obj.uid, ())
         )
-        last = periodic[-1].created_at if periodic else box.obj.created_at
-        due = max(last + rule.every_seconds, view.postponed.get(box.obj.uid, 0.0))
+        last = periodic[-1].created_at if periodic else sandbox.obj.created_at
+        due = max(last + rule.every_seconds, view.postponed.get(sandbox.obj.uid, 0.0))
         if not running:
             continue
         if snapshot.now >= due:
             due = snapshot.now + rule.every_seconds
-            yield from _next(box.obj, periodic, rule.keep_last, view=view, snapshot=snapshot, due=due)
+            yield from _next(sandbox.obj, periodic, rule.keep_last, view=view, snapshot=snapshot, due=due)
         wakes.append(due)
 
 

@@ -66,9 +66,9 @@ def fold(state: InstanceState, result: Result, now: float) -> InstanceState:
             continue  # that a log could be read says nothing of the calls that failed
         outcome = _of_egress(action, outcome, result)
         if isinstance(action, UpdateLimits):
-            state = replace(state, resize=_after(state.resize, action, outcome, result, now))
+            state = replace(state, resize=_failure_after(state.resize, action, outcome, result, now))
         else:
-            state = replace(state, failure=_after(state.failure, action, outcome, result, now))
+            state = replace(state, failure=_failure_after(state.failure, action, outcome, result, now))
         if isinstance(action, RemoveVolumes) and isinstance(outcome, Ok):
             state = replace(state, reclaimed=True)
         if isinstance(action, CreateContainer) and action.uid == result.uid and isinstance(outcome, Ok):
@@ -108,7 +108,10 @@ def _with_files(state: InstanceState, action: Action, outcome: Outcome, uid: str
     return replace(state, saved=None) if state.saved and (started or isinstance(action, RemoveFiles)) else state
 
 
-def _after(prior: Failure | None, action: Action, outcome: Outcome, result: Result, now: float) -> Failure | None:
+def _failure_after(
+    prior: Failure | None, action: Action, outcome: Outcome, result: Result, now: float
+) -> Failure | None:
+    """Return the failure to remember after an outcome, with the time of the next try; None after a success."""
     if isinstance(outcome, Ok):
         # An image that came is no success yet: the create that needs it comes next, and may fail again.
         if isinstance(action, BuildImage) and prior is not None:
@@ -116,7 +119,7 @@ def _after(prior: Failure | None, action: Action, outcome: Outcome, result: Resu
         return prior if isinstance(action, PullImage | BuildImage) else None
     count = prior.count if prior is not None and is_backing_off(prior, result.generation, result.deleting) else 0
     if prior is not None and outcome.reason == START_BLOCKED != prior.reason:
-        count = 0  # only equal ones tell that it stays so
+        count = 0  # only equal failures in a row tell that no further try will help (`is_start_blocked`)
     if isinstance(outcome, Waiting):
         delay, terminal = outcome.after_seconds, False
     elif isinstance(outcome, Terminal):
@@ -141,7 +144,13 @@ def _after(prior: Failure | None, action: Action, outcome: Outcome, result: Resu
     if first and outcome.reason in _STARTS and not _says_the_same(first, message):
         message = f"{message}; the first try said: {first}"
     return Failure(
-        *(count, now + delay, outcome.reason, message, result.generation, result.deleting, terminal),
+        count=count,
+        retry_at=now + delay,
+        reason=outcome.reason,
+        message=message,
+        generation=result.generation,
+        deleting=result.deleting,
+        terminal=terminal,
         subnet=subnet,
         first=first,
         image=action.image if isinstance(action, BuildImage) else missing_image(action, outcome),

@@ -68,9 +68,15 @@ def _strays(snapshot: Snapshot) -> Iterator[Container]:
 
 
 def _decide(decisions: Sweep, snapshot: Snapshot, sightings: Sightings, orphans: list[Container]) -> None:
-    now, rules = snapshot.now, snapshot.sweep
+    """Remove the orphans whose grace is over, the oldest first, and say of all others why they are kept for now.
+
+    One sweep removes a share of the host's containers at most: a store that lost its objects must not empty the host.
+    """
+    now = snapshot.now
+    rules = snapshot.sweep
     withheld = rules.withheld or ("" if snapshot.sandboxes else _EMPTY)
-    room, next_sweep = _room(snapshot), sightings.swept_at + rules.grace_seconds
+    room = _room(snapshot)
+    next_sweep = sightings.swept_at + rules.grace_seconds
     resting = waits(now, next_sweep, rules.grace_seconds)
     for orphan in sorted(orphans, key=lambda orphan: (sightings.since[orphan.id], orphan.id)):
         grace_ends = sightings.since[orphan.id] + rules.grace_seconds
@@ -97,8 +103,8 @@ def _decide(decisions: Sweep, snapshot: Snapshot, sightings: Sightings, orphans:
 
 def _room(snapshot: Snapshot) -> int:
     """Return the number of containers that one sweep may remove."""
-    ours = sum(len(containers) for containers in snapshot.observed.containers.values())
-    return max(1, int(ours * snapshot.sweep.share))
+    count = sum(len(containers) for containers in snapshot.observed.containers.values())
+    return max(1, int(count * snapshot.sweep.share))
 
 
 def _wait(decisions: Sweep, container: Container, reason: str, message: str, until: float | None) -> None:
@@ -109,7 +115,7 @@ def _remove(decisions: Sweep, snapshot: Snapshot, sightings: Sightings, containe
     """Remove one orphan. The event is stored with the plan, before the removal, so that it always leaves a trace."""
     ref, why = _ref(container), why or f"{_NO_OBJECT} for {snapshot.sweep.grace_seconds:g} s"
     action = RemoveContainer(container.uid, container.name, container.id, why)
-    decisions.groups.append(Group(ref, container.generation, True, (action,)))
+    decisions.groups.append(Group(ref, container.generation, deleting=True, actions=(action,)))
     decisions.events.append(Event(ref, "Warning", "Orphaned", f"{action} ({why})", snapshot.now))
     sightings.removing[container.uid] = ref
 
@@ -118,7 +124,7 @@ def _freeze(decisions: Sweep, container: Container) -> None:
     """Pause a second copy in a restored store: which of the two is the right one, a person decides."""
     why = "its sandbox is on another host, says a store that was restored"
     pause = PauseContainer(container.uid, container.name, container.id, why)
-    decisions.groups.append(Group(_ref(container), container.generation, True, (pause,)))
+    decisions.groups.append(Group(_ref(container), container.generation, deleting=True, actions=(pause,)))
 
 
 def _take_in_results(decisions: Sweep, snapshot: Snapshot, sightings: Sightings) -> None:

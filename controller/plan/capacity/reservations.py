@@ -15,12 +15,11 @@ from controller.kinds.observed.observed import Container, State
 from controller.kinds.planning.instance_record import REFUSED, SANDBOX, Instance, InstanceState
 from controller.kinds.quota import RESOURCES, Amount
 from controller.kinds.runtime.container import Limits
-from controller.plan.base.backoff import can_not_start
-from controller.plan.base.backoff import is_backing_off as held_up
+from controller.plan.base.backoff import can_not_start, is_backing_off
 from controller.plan.base.claim import Claim
 from controller.plan.base.reasons import WITHHELD
 from controller.plan.base.reconcile_context import Decision, ReconcileContext, replace_if_changed
-from controller.plan.network.networks import is_held_up, share
+from controller.plan.network.networks import share, waits_for_retry
 from controller.plan.sandbox import hibernation, idle, mounts
 from controller.plan.sandbox.lifecycle import rest_state
 from controller.policy.quota_ledger import HOST
@@ -36,29 +35,33 @@ def claim(context: ReconcileContext, decision: Decision, instance: Instance | No
     containers = ((context.container,) if context.container else ()) + context.extra
     seated = (instance is not None and instance.role != REFUSED) or bool(containers)
     if context.blind or decision.reason == "Unreadable":
-        return Claim(reserved, reserved, seated, False, share(context, True))
+        return Claim(reserved, reserved, seated=seated, wants_seat=False, beside=share(context, True))
     failure = decision.state.failure
-    tried = held_up(failure, context.obj.generation, context.deleting) and can_not_start(failure)
-    is_refused = not context.deleting and (context.rendered is None or (tried and is_held_up(decision)))
+    has_failed = is_backing_off(failure, context.obj.generation, context.deleting) and can_not_start(failure)
+    is_refused = not context.deleting and (context.rendered is None or (has_failed and waits_for_retry(decision)))
     if is_refused and all(container.state is State.CREATED for container in containers):
-        return Claim(NO_LIMITS, NO_LIMITS, False, False, share(context, False))
+        return Claim(NO_LIMITS, NO_LIMITS, seated=False, wants_seat=False, beside=share(context, False))
     requested = None if is_refused else _requested_limits(context, decision)
     usage = _in_use(containers, requested or reserved)
     if hibernation.is_frozen(context):
         usage = _while_frozen(containers, usage)
+    # What it holds, as far as it still asks for it: a smaller request is released, a larger one has to be admitted.
     retained = _combine(min, requested, reserved) if requested else NO_LIMITS
     total = _combine(max, usage, requested or NO_LIMITS)
     shares = requested.cpu_shares if requested else 0
     base = replace_if_changed(_combine(max, usage, retained), cpu_shares=shares)
     total, base = _with_disk(context, total, base, instance, seated)
-    if base.pids and not _made_as_asked(context):  # devices stay with what runs, whatever its spec asks for by now
+    if base.pids and not _has_requested_devices(
+        context
+    ):  # devices stay with what runs, whatever its spec asks for by now
         base, total = (replace_if_changed(limits, gpus=max(limits.gpus, reserved.gpus)) for limits in (base, total))
-    seat = context.rendered is not None and not context.deleting
+    wants_seat = context.rendered is not None and not context.deleting
     beside = share(context, requested is not None or hibernation.is_frozen(context))  # its connections live on
-    return Claim(base, replace_if_changed(total, cpu_shares=shares), seated, seat, beside, holds_up=not tried)
+    total = replace_if_changed(total, cpu_shares=shares)
+    return Claim(base, total, seated=seated, wants_seat=wants_seat, beside=beside, holds_up=not has_failed)
 
 
-def _made_as_asked(context: ReconcileContext) -> bool:
+def _has_requested_devices(context: ReconcileContext) -> bool:
     """Return True if its container was created with the devices that its spec asks for."""
     container, rendered = context.container, context.rendered
     return container is not None and rendered is not None and container.template_hash == rendered.template_hash
@@ -102,16 +105,16 @@ def _with_disk(
     return replace_if_changed(total, disk_bytes=disk_bytes), replace_if_changed(base, disk_bytes=retained)
 
 
-def _in_use(containers: Iterable[Container], otherwise: Limits) -> Limits:
+def _in_use(containers: Iterable[Container], fallback: Limits) -> Limits:
     """Return what may be in use now. An unreadable limit, or one lifted out-of-band, counts as the desired one."""
     total = NO_LIMITS
     for container in containers:
         if container.state not in _STOPPED:
-            limits = container.limits or otherwise
+            limits = container.limits or fallback
             total = Limits(
-                total.cpu_millicores + (limits.cpu_millicores or otherwise.cpu_millicores),
-                total.memory_bytes + (limits.memory_bytes or otherwise.memory_bytes),
-                total.pids + (limits.pids or otherwise.pids),
+                total.cpu_millicores + (limits.cpu_millicores or fallback.cpu_millicores),
+                total.memory_bytes + (limits.memory_bytes or fallback.memory_bytes),
+                total.pids + (limits.pids or fallback.pids),
             )
     return total
 
@@ -125,7 +128,7 @@ def _while_frozen(containers: Iterable[Container], usage: Limits) -> Limits:
 
 
 def _combine(of: Callable[[int, int], int], first: Limits, second: Limits) -> Limits:
-    if first is second:  # nothing is in use, and nothing wanted: so of all that are stopped
+    if first is second:  # so of all that are stopped: nothing is in use, and nothing requested
         return first
     return Limits(
         of(first.cpu_millicores, second.cpu_millicores),

@@ -18,10 +18,8 @@ def admits_growth(snapshot: Snapshot, pool: Pool, member: Instance, reserves: Li
         **bounds(snapshot.quotas.values(), snapshot.observed.facts, snapshot.fleet.host),
         **pool_quotas([pool]),
     }
-    usage, elsewhere = (
-        index_of(snapshot.instances).reserved,
-        {**snapshot.fleet.elsewhere, **snapshot.fleet.pools_elsewhere},
-    )
+    usage = index_of(snapshot.instances).reserved
+    elsewhere = {**snapshot.fleet.elsewhere, **snapshot.fleet.pools_elsewhere}
     concerned = (pool_scope(whole_uid(pool.obj)), pool.obj.namespace, HOST)
     return all(
         judge(

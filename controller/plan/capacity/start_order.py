@@ -17,10 +17,10 @@ def pauses(snapshot: Snapshot, context: ReconcileContext, reserved: Limits, requ
 
     One that holds its capacity, or has run before, is started whatever became of the others.
     """
-    spec, memory = context.spec, context.state
+    spec, state = context.spec, context.state
     if spec is None or not spec.start_after or reserved.pids or not requested.pids:
         return ""
-    if memory.run[0] or memory.last_end is not None:
+    if state.run[0] or state.last_end is not None:
         return ""
     names = {condition.sandbox for condition in spec.start_after}
     sandboxes = {

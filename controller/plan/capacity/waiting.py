@@ -32,9 +32,8 @@ def without_room(
     config = context.rendered.config
     limits = replace(smaller(config.limits, claim.base), cpu_shares=config.limits.cpu_shares)
     if limits.pids and limits.gpus < config.limits.gpus:
-        return Decision(
-            context.state, deferred=message
-        )  # it would have to be recreated, with devices that are not available
+        # It would have to be recreated, with devices that are not available.
+        return Decision(context.state, deferred=message)
     if limits.cpu_millicores and limits.memory_bytes and limits.pids:
         within = replace(context.rendered, config=replace(mounts.as_bound(context, config), limits=limits))
         return replace(decide(replace(context, rendered=within)), deferred=message)

@@ -191,6 +191,7 @@ def _is_meant(container: Container, action: Action) -> bool:
 
 
 def _changed(container: Container, action: Action, now: float) -> Container:
+    """Return the container as an action leaves it, if the engine does as it is told."""
     match action:
         case StartContainer():
             return replace(container, state=State.RUNNING, started_at=now, finished_at=0.0, exit_code=0)
@@ -224,7 +225,10 @@ def _bound(mounts: tuple[Mount, ...], *, keeps_files: bool) -> tuple[BoundMount,
     sizes = {mount.path: mount.size_bytes for mount in mounts if mount.kind == "volume"}
     return tuple(
         BoundMount(
-            *(mount.path, str(mount), "imagined", mount.read_only),
+            mount.path,
+            str(mount),
+            "imagined",
+            mount.read_only,
             size_bytes=sizes.get(mount.path, 0),
             kind=mount.kind,
             keeps_files=keeps_files and mount.kind in IN_MEMORY,

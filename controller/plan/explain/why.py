@@ -156,6 +156,7 @@ def _observed_facts(context: ReconcileContext) -> Iterator[tuple[str, str]]:
 
 
 def _container(context: ReconcileContext, container: Container) -> Iterator[tuple[str, str]]:
+    """Yield what is observed of the sandbox's container, and how it differs from its spec."""
     yield "container", f"{container.name} ({container.id[:12]})"
     exit_text = f", exit code {container.exit_code}" if container.state in ENDED else ""
     yield "state", f"{container.state}{exit_text}"

@@ -190,8 +190,10 @@ def placements(
     of the same policy: what is bound and placed as it was then is not decided anew. `quota` admits what is placed,
     `images` are those of the hosts.
     """
-    pools, quota = tuple(pools), quota or PlacementQuota({}, {}, policy)
-    losses, settled = losses or Losses(), {} if settled is None else settled
+    pools = tuple(pools)
+    quota = quota or PlacementQuota({}, {}, policy)
+    losses = losses or Losses()
+    settled = {} if settled is None else settled
     steps: list[Step] = []
     waits: dict[str, Wait] = {}
     sandboxes_by_uid = {sandbox.obj.uid: sandbox for sandbox in sandboxes}
@@ -247,6 +249,7 @@ def _unbound(
     quota: PlacementQuota,
     images: ImagePlaces,
 ) -> Iterator[Step]:
+    """Yield the step that brings a sandbox without a host nearer to one; `waits` gets what it waits for."""
     obj = sandbox.obj
     desired = _placement_of(sandbox, policy, binding_of(obj) + 1, UNBOUND, images)
     if desired is None:
@@ -295,7 +298,9 @@ def _lost(sandbox: Sandbox, record: PlacedRecord | None, losses: Losses) -> tupl
 
 
 def _bound(sandbox: Sandbox, policy: Policy, record: PlacedRecord | None) -> Iterator[Step]:
-    obj, host = sandbox.obj, host_of(sandbox.obj, UNBOUND)
+    """Yield the step that gives the scheduler what it does not know yet of a sandbox that has a host."""
+    obj = sandbox.obj
+    host = host_of(obj, UNBOUND)
     desired = _placement_of(sandbox, policy, binding_of(obj), host)
     if desired is None:  # it keeps what it has
         return
@@ -393,6 +398,7 @@ def _placement(
     host: str,
     running: bool,
 ) -> Placement:
+    """Return the placement of a sandbox or slot: what it reserves, and the labels of hosts that come into question."""
     level = level_of(at_own_level(spec, template), policy)
     limits = reserved(spec, template, level.limits if level is not None else NO_LIMITS)
     return Placement(
@@ -432,18 +438,18 @@ def host_settings(
 
     A host gets new sandboxes while its daemon is there, reports nothing against it, and it is not cordoned.
     """
-    member_by_name, missing = (
-        {member.name: member for member in members if member.liveness is not Liveness.DOWN},
-        set(away),
-    )
+    member_by_name = {member.name: member for member in members if member.liveness is not Liveness.DOWN}
+    missing = set(away)
     settings = []
     for host in hosts:
         member = member_by_name.get(host.obj.name)
         if member is None:
             continue
-        setting = _setting(host, host.obj.name in missing)
+        setting = _setting(host, is_away=host.obj.name in missing)
         if (setting.fit, dict(setting.labels), setting.availability) != (
-            *(member.fit, dict(member.labels), member.availability),
+            member.fit,
+            dict(member.labels),
+            member.availability,
         ):
             settings.append(setting)
     return tuple(settings)
@@ -452,11 +458,11 @@ def host_settings(
 def image_places(hosts: Iterable[StoredHost], away: Iterable[str], anywhere: Collection[str]) -> ImagePlaces:
     """Return the images of the hosts that get new sandboxes. `anywhere` are uids that any host may have."""
     missing = set(away)
-    able = [host.obj for host in hosts if _setting(host, host.obj.name in missing).fit]
+    able = [host.obj for host in hosts if _setting(host, is_away=host.obj.name in missing).fit]
     return ImagePlaces(tuple(map(images_of, able)), frozenset(anywhere), all(map(has_listed_images, able)))
 
 
-def _setting(host: StoredHost, away: bool) -> HostSetting:
+def _setting(host: StoredHost, *, is_away: bool) -> HostSetting:
     obj, spec = host.obj, host.spec
     conditions = {condition["type"]: condition["status"] for condition in obj.status.get("conditions", ())}
     able = bool(conditions) and not any(conditions.get(type_) == status for type_, status in _UNFIT)
@@ -465,7 +471,7 @@ def _setting(host: StoredHost, away: bool) -> HostSetting:
     if spec is not None and spec.drained:
         availability = Availability.DRAINED
     labels = {**obj.labels, **_abilities(obj), **image_labels(obj)}
-    return HostSetting(obj.name, able and schedulable and not away, labels, availability)
+    return HostSetting(obj.name, able and schedulable and not is_away, labels, availability)
 
 
 def _abilities(obj: StoredObject) -> dict[str, str]:

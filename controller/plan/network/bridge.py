@@ -23,7 +23,7 @@ def reconcile_bridge(context: ReconcileContext, decision: Decision) -> Decision:
     desired, bridges = _open_network(context), context.network.bridges
     if desired is None and not bridges:
         return _forgotten(context, decision)
-    if context.blind or egress.is_held_up(decision) or decision.reason == "Unreadable":
+    if context.blind or egress.waits_for_retry(decision) or decision.reason == "Unreadable":
         return decision
     if context.deleting or desired is None:
         return decision if context.rendered is None and not context.deleting else _cleared(context, decision, bridges)

@@ -68,7 +68,7 @@ def reconcile_egress(context: ReconcileContext, decision: Decision) -> Decision:
     sealed_network, network = _sealed_network(context), context.network
     if sealed_network is None and network.record is None and not network.containers and network.sealed is None:
         return decision
-    if context.blind or is_held_up(decision) or decision.reason == "Unreadable":
+    if context.blind or waits_for_retry(decision) or decision.reason == "Unreadable":
         return decision
     if any(container.state is State.UNKNOWN for container in network.containers):
         message = "the engine lists its egress container but does not report its state"
@@ -202,7 +202,7 @@ def _sealed_network(context: ReconcileContext) -> Sealed | None:
     return context.rendered.sealed if context.rendered else None
 
 
-def is_held_up(decision: Decision) -> bool:
+def waits_for_retry(decision: Decision) -> bool:
     """Return True if a call of this object failed and its back-off is not over."""
     failure = decision.state.failure
     return failure is not None and not decision.actions and decision.reason == failure.reason

@@ -15,12 +15,12 @@ from controller.plan.base.claim import Share as Share
 from controller.plan.base.reconcile_context import Decision, ReconcileContext
 from controller.plan.network import bridge, egress, peers
 from controller.plan.network.egress import UNGUARDED as UNGUARDED
-from controller.plan.network.egress import is_held_up as is_held_up
 from controller.plan.network.egress import record as egress_record
 from controller.plan.network.egress import share as share
+from controller.plan.network.egress import waits_for_retry as waits_for_retry
 from controller.policy.sandbox import Rendered
 
-__all__ = ["NONE", "UNGUARDED", "Share", "egress_record", "is_held_up", "share"]
+__all__ = ["NONE", "UNGUARDED", "Share", "egress_record", "share", "waits_for_retry"]
 
 # Each gets the decision of the one before: the sealed network, the bridge to the Internet, the bridge among peers.
 _RECONCILERS = (egress.reconcile_egress, bridge.reconcile_bridge, peers.reconcile_peers)

@@ -1,4 +1,4 @@
-"""SandboxPool: members to add and to retire, and the pool's status and figures. Claims are in warm.py.
+"""SandboxPool: members to add and to retire, and the pool's status and figures. Claims are in claim_candidates.py.
 
 A member is planned as a sandbox that nobody has asked for yet: `as_sandbox` gives it that form. A claim makes it one:
 the new Sandbox takes over the member's uid, and with it container, record and name.
@@ -296,6 +296,7 @@ def _status(
     missing_image: str,
     full: str,
 ) -> Mapping[str, Any]:
+    """Return the status of a pool of these members and `coming` new ones; unchanged conditions keep their times."""
     ready = sum(member.ready for member in members)
     prior = {condition["type"]: condition for condition in pool.obj.status.get("conditions", ())}
     generation = pool.obj.generation
@@ -329,6 +330,7 @@ def _conditions(
     missing_image: str,
     full: str,
 ) -> Iterator[Condition]:
+    """Yield Ready, Accepted and Degraded; the worst cause of each is the one that is said."""
     trouble = next((f"{member.instance.state.hostname}: {member.trouble}" for member in members if member.trouble), "")
     if pool.broken or pool.template is None:
         name = pool.spec.template_ref.name if pool.spec else ""

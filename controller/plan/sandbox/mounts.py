@@ -251,6 +251,7 @@ def _bind(
     container_id: str = "",
     user: str = "",
 ) -> BindMounts:
+    """Return the action that mounts these for a container, or for the one that `image` is about to become."""
     config = rendered.config
     folders = (Slot(folder.path) for folder in _folders(rendered, container))
     return BindMounts(
