@@ -57,6 +57,7 @@ class Daemon:
         self._stack.close()
 
     def _assemble(self, undo: ExitStack) -> None:
+        """Build and start the daemon, the lower parts first; `undo` stops what was started, in reverse."""
         core = make_core(self._settings, undo)
         sentinel = make_sentinel(core)
         store, lease, leading = open_store(core, self._stopping, self.fail)

@@ -190,6 +190,7 @@ def _make_pass(
     egress: EgressAudit,
     schedule: Schedule,
 ) -> ReconcilePass:
+    """Build the reconcile pass with its observers, and those that only it needs."""
     core = host.core
     store = host.store
     engine = host.engine

@@ -59,6 +59,7 @@ class TerminalFilter:
         return remainder.encode()
 
     def _filter(self, addition: str) -> str:
+        """Return the text without sequences that change more than its looks; an unfinished one waits for its end."""
         text, self._held = self._held + addition, ""
         output, at = [], 0
         while at < len(text):

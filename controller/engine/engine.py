@@ -213,6 +213,7 @@ class DockerEngine:
         ]
 
     def _make_actor(self) -> Actor:
+        """Build the actor with its handlers of actions."""
         return Actor(
             self._instance_id,
             self._client,

@@ -153,6 +153,7 @@ class Gateway:
         return serve
 
     async def _serve(self, listener: str, access: Access | None, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request, after its user and the models that are theirs to use. Raises Refused."""
         headers: dict[bytes, bytes] = dict(scope["headers"])
         if LOOP_HEADER in headers:
             raise Refused(508, "the request came from a gateway of Paddock; a provider must not be one")
@@ -246,6 +247,7 @@ class Gateway:
     async def _pass_on(
         self, exchange: Exchange, headers: Mapping[bytes, bytes], body: bytes, send: Send, *, is_stream: bool
     ) -> None:
+        """Pass a request on to the provider, its answer back, and count what both used."""
         target = exchange.target
         meter = UsageReader("", len(body))
         is_complete = False

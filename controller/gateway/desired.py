@@ -77,6 +77,7 @@ def desired_state(snapshot: Snapshot, policy: Policy, key_of: KeyOf) -> DesiredS
 def _provider(
     provider: StoredProvider, spec: ProviderSpec, policy: Policy, key_of: KeyOf
 ) -> tuple[Target, ModelsState | None]:
+    """Return the target of a Provider, and the state that says why it can't be used; None: it can."""
     obj = provider.obj
     key = ""
     problem = None

@@ -161,6 +161,7 @@ class Desired:
         )
 
     def _relist(self) -> None:
+        """Read all objects anew from the store, in place of what was followed by changes."""
         # The revision first: later changes are read again from the watch log.
         revision = self._store.revision()
         listed = {
@@ -221,6 +222,7 @@ class Desired:
             self._relist()
 
     def _take_in(self, changes: Sequence[Change]) -> None:
+        """Update sandboxes, pools and templates by these changes, in their order."""
         for cache in self._caches:
             cache.take_in(changes)
         self._garbage.take_in(changes)

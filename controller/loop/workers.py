@@ -169,6 +169,7 @@ class Workers:
         return self._pool_of(group).releasing_after(_START_STALLS_SECONDS if makes else self._stalls_seconds)
 
     def _act(self, group: Group, action: Action) -> Outcome:
+        """Carry out one action; count and log it. An exception becomes a Transient outcome."""
         log = _log.bind(object=str(group.ref), action=str(action), why=action.why)
         started_at = time.perf_counter()
         try:

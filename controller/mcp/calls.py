@@ -92,6 +92,7 @@ class Calls:
     async def _answer(
         self, tool: Tool, raw_arguments: Mapping[str, Any], options: Options, progress: Progress
     ) -> tuple[Answer, _Outcome]:
+        """Run a tool with checked arguments; return its answer, and the outcome for the audit log."""
         try:
             if refusal := _refusal(tool, options):
                 raise Forbidden(refusal)

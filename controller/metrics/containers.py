@@ -133,6 +133,7 @@ class ContainerCollector:
         yield single("paddock_stats_scrape_duration_seconds", time.perf_counter() - started_at)
 
     def _measurements(self, rows: list[Row]) -> Iterator[Metric]:
+        """Yield the families of what was measured of the containers."""
         yield from (_family(name, read, rows) for name, read in self._figures)
         networked = [row for row in rows if row.usage.network is not None]
         yield from (_family(name, read, networked) for name, read in self._network_figures)

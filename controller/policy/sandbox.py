@@ -213,6 +213,7 @@ def _exec(template: Template) -> Iterator[Refusal]:
 
 
 def _tmpfs(template: Template, resources: Resources, level: Level, beside: int) -> Iterator[Refusal]:
+    """Yield the refusals of tmpfs mounts. `beside` is the size of other files in memory."""
     paths: set[str] = set()
     closed = {folder.path for folder in level.tmpfs if folder.noexec}
     for index, mount in enumerate(template.tmpfs):

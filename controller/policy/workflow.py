@@ -158,6 +158,7 @@ def _cycle(stages: Sequence[Stage], at: str) -> Iterator[Refusal]:
 
 
 def _stage(spec: WorkflowSpec, stage: Stage, before: frozenset[str], at: str) -> Iterator[Refusal]:
+    """Yield the refusals of one stage. `before` are the stages that it may refer to, `at` is its path in the spec."""
     yield from _repeated([output.name for output in stage.outputs], f"{at}.outputs", "output")
     if stage.exec is not None:
         for number, command in enumerate(stage.exec.commands or ()):

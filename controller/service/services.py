@@ -491,6 +491,7 @@ def _sandbox_streams(
     calls: AgentCalls,
     attached: AttachedExecs,
 ) -> SandboxStreams:
+    """Build what execs, files, logs and ports go through."""
     wake_now = loop.wake_soon and loop.wake
     return SandboxStreams(
         objects=objects,

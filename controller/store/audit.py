@@ -301,6 +301,7 @@ def _thin(connection: Connection, writer: str, actor: str, count: int) -> int:
 
 
 def _verify_chain(connection: Connection, writer: str) -> ChainReport:
+    """Check one writer's entries from the oldest that is kept to the end that is stored beside them."""
     end = _end(connection, writer)
     if end is None:
         entry_count = sum(1 for _ in _all(connection, writer))

@@ -143,6 +143,7 @@ class PostgresDatabase(Database):
 
 
 def _engine(url: URL, schema: str | None, wait_seconds: float) -> Engine:
+    """Return the engine of connections, each with bounds on how long a statement, a lock or a dead peer may hold it."""
     url = url.set(drivername="postgresql+psycopg", query={**_LIBPQ, **url.query, "client_encoding": "utf8"})
     engine = create_engine(url, pool_size=5, max_overflow=15, pool_timeout=max(wait_seconds, 1.0))
     settings = [

@@ -178,6 +178,7 @@ class PanelRelay:
             self._serving.discard(task)
 
     async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Answer one request: a session, a file of the panel, or a call with the user's rights. Raises _Refused."""
         if len(self._serving) > _MOST_CONNECTIONS:
             raise _Refused(429, f"the panel has {_MOST_CONNECTIONS} connections open; close some of its tabs")
         head = await _head(reader)

@@ -146,6 +146,7 @@ class _Manifest:
         return template_of(self._subject, pod, self._subject.tables(spec, "volumeClaimTemplates", "spec"))
 
     def _claim(self, spec: Json) -> dict[str, Any]:
+        """Return the spec of a Sandbox for a SandboxClaim."""
         subject = self._subject
         translated = ("sandboxTemplateRef", "warmPoolRef", "lifecycle", "warmpool", "env", "volumeClaimTemplates")
         subject.check(spec, "spec", (*translated, "additionalPodMetadata"))

@@ -340,6 +340,7 @@ class _Service:
         return list_node([scalar(name, drop.node) for name in remaining], drop.node)
 
     def _resources(self) -> Node | None:
+        """Return the limits of a service, from its own keys and those of `deploy`; None if it sets none."""
         element, deploy = self._element, self._deploy()
         limits: dict[str, Node | None] = {}
         for service_key, deploy_key, limit in (

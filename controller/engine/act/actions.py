@@ -196,6 +196,7 @@ class Actor:
         return Transient("ImagePullFailed", _no_image(image, self._registries.message(image, reason)))
 
     def _create(self, action: CreateContainer) -> Outcome:
+        """Create a container, once its image, profile and agent are there."""
         if action.labels.get(own.INSTANCE) != self._instance_id or action.labels.get(own.UID) != action.uid:
             return Terminal("InvalidConfig", f"{action.config.name}: its labels belong to another store or object")
         image = action.image_id or action.config.image
@@ -402,6 +403,7 @@ class Actor:
         )
 
     def _connect(self, action: ConnectNetwork) -> Outcome:
+        """Attach a container to a network, unless it is there already."""
         container = self._startable(action)
         if container is None:
             raise _missing_container(action.container_id or action.name)

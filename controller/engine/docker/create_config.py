@@ -112,6 +112,7 @@ def _environment(config: ContainerConfig) -> list[tuple[str, str]]:
 
 
 def _host_config(config: ContainerConfig, seccomp: str, counted: int) -> dict[str, Any]:
+    """Return the HostConfig of the create call. `counted`: bytes of the image that count as the container's disk."""
     return {
         "Init": True,
         "Privileged": False,

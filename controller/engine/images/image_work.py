@@ -226,6 +226,7 @@ def _registry_work(
     seconds: float,
     worded: Callable[[str], ImageError],
 ) -> DockerImageWork:
+    """Begin a pull or a push, and return its work. `worded` makes the error of what the engine says."""
     what = f"{'the pull' if operation == 'images.pull' else 'the push'} of {name}"
 
     def failed(answer: str, status: int = 500) -> ImageError:

@@ -431,6 +431,7 @@ class HostMounts:
     # In the engine's mount namespace
 
     def _bind(self, action: BindMounts, user: "_Owner", trees: dict[str, int], in_place: Collection[str]) -> Outcome:
+        """Mount what is missing of an object's mounts, each noted before the next one."""
         if not action.container_id:
             self._clear(action.uid, in_place)
             self._created_at[action.uid] = self._ticks()

@@ -98,6 +98,7 @@ class SavedFolders:
         return saved
 
     def _write(self, new: Path, folders: Mapping[str, int], earlier: dict[str, Any] | None, place: Path) -> SavedFiles:
+        """Write one archive a folder into `new`, durably. Raises DoesNotFit."""
         end = time.monotonic() + _LONGEST_SECONDS
         room = max(0, self._free_bytes() - _RESERVE_BYTES)
         size_bytes = files = omitted = 0

@@ -105,6 +105,7 @@ class Capturer:
             self._busy.discard(container_id)
 
     def _capture(self, request: CaptureRequest, files: SnapshotFolder) -> SnapshotContent:
+        """Capture into a new folder, which is removed if anything fails. Raises SnapshotError."""
         container = self._observer.read(request.container.id).container
         if container.uid != request.source_uid or container.state not in _CAPTURED:
             raise SnapshotError("NotCapturable", f"its container is {container.state.value}; it is retried", retry=True)
@@ -165,6 +166,7 @@ class Capturer:
         *,
         stood_still: bool,
     ) -> tuple[tuple[SnapshotPart, ...], float]:
+        """Have a process write the archives while the sandbox stands still; return the parts and for how long."""
         if not sources and stops is None:
             return (), 0.0
         points = _mount_points(request)
@@ -317,6 +319,7 @@ class Capturer:
         omitted: list[Omitted],
         frozen_seconds: float,
     ) -> SnapshotContent:
+        """Return the content of the snapshot as it is noted beside its files."""
         uid, gid = self._mounts.user_ids(request.bind)
         return SnapshotContent(
             uid=request.uid,

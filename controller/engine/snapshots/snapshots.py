@@ -112,6 +112,7 @@ class DockerSnapshots:
         *,
         may_load_image: bool,
     ) -> SnapshotContent:
+        """Store the snapshot of an archive. Raises SnapshotError; then nothing is left of it."""
         load = self._load_image if may_load_image else self._check_image
         try:
             content = take_in(self._folder, uid, namespace, name=name, pieces=pieces, bytes_max=bytes_max, load=load)

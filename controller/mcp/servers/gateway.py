@@ -261,6 +261,7 @@ class Gateway:
         return collected[:_MOST_LISTED]
 
     async def _call_tool(self, ctx: _Context, params: types.CallToolRequestParams) -> types.CallToolResult:
+        """Pass the call of a tool on to its server; it is audited, and its result checked."""
         target, arguments = _target(ctx), params.arguments or {}
         try:
             server, name = await self._server_of(target, params.name)

@@ -262,6 +262,7 @@ def _bound(raw: Params, subject: str) -> dict[str, Any]:
 
 
 def _call_result(raw: Params, tool: str, naming: Naming) -> types.CallToolResult:
+    """Return the result of a tool, bounded and with nothing in it but what the protocol knows."""
     content = raw.get("content")
     if raw.get("resultType") == _INPUT_WANTED:
         return failed_result(f"{tool} asks for sampling, roots or input; servers in sandboxes get none of these")

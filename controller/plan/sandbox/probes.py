@@ -150,10 +150,10 @@ def _broken(context: ReconcileContext, checked: ProbeProgress, deadline: int | N
     """Return the reason and message for which the run has to be stopped; empty ones if it need not."""
     probes, tallies = probe_set(context), _tallies(context, checked.run)
     pending = _pending(probes, checked)
-    held_up = pending == "startup"
-    if held_up and _failed(tallies.get("startup"), probes.startup):
+    is_starting = pending == "startup"
+    if is_starting and _failed(tallies.get("startup"), probes.startup):
         return "StartFailed", f"{_in_a_row('startup', tallies['startup'])}; it is stopped"
-    if not held_up and _failed(tallies.get("liveness"), probes.liveness):
+    if not is_starting and _failed(tallies.get("liveness"), probes.liveness):
         return "Killed", f"{_in_a_row('liveness', tallies['liveness'])}; it is stopped"
     last = tallies.get(pending)
     late = deadline and checked.since and not waits(context.now, checked.since + deadline, deadline)

@@ -77,6 +77,7 @@ def differing(compared: Iterable[Fact]) -> str:
 
 
 def _facts(config: ContainerConfig, inside: InsideState, networks: bool) -> Iterator[Fact]:
+    """Yield what was read inside beside what the config says, fact by fact."""
     yield from _user(config, inside)
     configured, bounding = mask_of(config.capabilities), inside.bounding
     yield Fact(

@@ -30,6 +30,7 @@ def folders(facts: DoctorFacts) -> Iterator[Finding]:
 
 
 def _root(root: FolderFacts, facts: DoctorFacts) -> Finding:
+    """Return the finding on one folder of `host_roots`."""
     check, meaning = "host-roots", "a sandbox that names a folder below it is not started (MountRefused)"
     if root.mode is None:
         observed = f"{root.path}: {root.trouble or 'there is no such folder'}"

@@ -148,6 +148,7 @@ class Diff:
         )
 
     def _planned(self, differences: Sequence[Difference]) -> list[Difference]:
+        """Return the differences with their forecasts: a plan of the last snapshot with all of them in it."""
         found = [_with_uid(difference, f"{_NEW_UID}-{at}") for at, difference in enumerate(differences)]
         if elsewhere := self._elsewhere(found):
             local_differences = [

@@ -94,6 +94,7 @@ class SandboxAgent:
         self._recorder.record_end(ask, detail)
 
     def _open(self, kind: Kind, namespace: str, name: str, call: AgentCall, body: Any) -> "AgentStream":
+        """Open the stream of a call to the agent, under the limit that the commands of its sandbox have."""
         streams = self._sandbox_streams
         obj = streams.usable(kind, namespace, name)
         if self._calls.port(obj, streams.observed_container(obj)) is None:

@@ -117,6 +117,7 @@ class Bridge:
         return run
 
     def _answer(self, run: Run, sandbox: str, request: BridgeRequest) -> dict[str, Any]:
+        """Return the answer to a task: text of the agent, output, changed files, and how it ended."""
         if run.progress.host not in ("", self._place.host):
             message = (
                 f"workflowrun `{run.obj.name}` was done on host `{run.progress.host}`, and its sandbox is not there"

@@ -168,6 +168,7 @@ async def end(services: UseCases, request: Request, namespace: str, name: str) -
 
 
 async def _passed_on(services: Services, request: Request, namespace: str, name: str) -> Response:
+    """Return the answer of the sandbox's agent to an MCP request, and record its end."""
     data, message = await request.body(), None
     if data:
         try:
