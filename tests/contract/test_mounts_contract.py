@@ -1,4 +1,4 @@
-"""Folders bound into boxes, by the fake and by a real Docker Engine: before they start, and while they run."""
+"""Folders bound into sandboxes, by the fake and by a real Docker Engine: before they start, and while they run."""
 
 import os
 import tempfile

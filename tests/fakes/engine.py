@@ -11,12 +11,12 @@ It behaves as a Docker Engine does (tests/contract runs one suite on both) and t
     engine.unreadable(uid)                        # listed but not inspectable: State.UNKNOWN
     engine.answers["pdk-web-0a1b2c3d", 8500] = 200  # what a port says to probes: a status, None: hangs; else refused
     engine.execs["check"] = 1                     # exit code of a probe's command that the shell does not know
-    engine.programs["npm"] = fetch                # run with a box's root folder and its words, in place of the shell's
-    engine.at_rest = True                         # boxes started from now on use no CPU; all others as much as they may
+    engine.programs["npm"] = fetch                # run with a sandbox's root folder and its words, not the shell's
+    engine.at_rest = True                         # sandboxes started from now on use no CPU, all others what they may
     engine.unguarded = "no nft"                   # the host's firewall does not guard networks; seen at the next look
     engine.guard_unread = True                    # ... and that only for it could not be read
     engine.take_subnet("10.213.4.0/28")           # a network of somebody else's
-    engine.hostile = {"seccomp": 0}               # boxes started from now on are so inside (fields of Inside)
+    engine.hostile = {"seccomp": 0}               # sandboxes started from now on are so inside (fields of Inside)
     engine.calls, engine.looks                    # what was asked of it
 """
 
@@ -132,7 +132,7 @@ _LASTING = {"images", "image_store", "_files", "_ports", "left", "_clock", "_loc
 
 
 @dataclass
-class Box:
+class FakeContainer:
     """One container as the engine has it."""
 
     id: str
@@ -289,7 +289,7 @@ class FakeEngine:
         self.execs: dict[str, int] = {}
         self.probes_run: list[Watch] = []
         self.programs: dict[str, Callable[[Path, Sequence[str]], Run]] = {}
-        self.escaping: set[str] = set()  # boxes whose commands leave processes behind when their time is over
+        self.escaping: set[str] = set()  # sandboxes whose commands leave processes behind when their time is over
         self.at_rest = False
         self.hibernation = HibernationAbility(True, "CompressedMemory", "1Gi free", 1 << 30)  # of the host
         self.gpu_driver = False
@@ -298,15 +298,15 @@ class FakeEngine:
         self._files, self._ports, self.adopted_execs = FakeFiles(), FakePorts(), FakeAdoptedExecs()
         self.image_store = FakeImages(
             self.images,
-            lambda: {sandbox.image_id for sandbox in self._boxes.values()},
+            lambda: {sandbox.image_id for sandbox in self._containers.values()},
             lambda: {
-                sandbox.config.agent for sandbox in self._boxes.values() if sandbox.config and sandbox.config.agent
+                sandbox.config.agent for sandbox in self._containers.values() if sandbox.config and sandbox.config.agent
             },
         )
         self._clock = clock
         self.facts = facts
         self._lock = threading.RLock()
-        self._boxes: dict[str, Box] = {}
+        self._containers: dict[str, FakeContainer] = {}
         self._made = 0
         self._pids = 1000
         self._down = ""
@@ -399,16 +399,16 @@ class FakeEngine:
 
     def observe_container(self, container_id: str) -> str:
         with self._lock:
-            box = self._boxes.get(container_id)
-            if self._down or box is None:
+            container = self._containers.get(container_id)
+            if self._down or container is None:
                 return self._down or f"no such container: {container_id[:12]}"
-            self._show(act=box.labels.get(own.UID, ""))
+            self._show(act=container.labels.get(own.UID, ""))
             return ""
 
     def mark_used(self, container_id: str) -> None:
         with self._lock:
-            if box := self._boxes.get(container_id):
-                box.is_used = True
+            if container := self._containers.get(container_id):
+                container.is_used = True
 
     def act(self, action: Action) -> Outcome:
         if self.before_act is not None:
@@ -435,78 +435,82 @@ class FakeEngine:
 
     # Trouble made by hand
 
-    def box(self, name: str) -> Box:
+    def container(self, name: str) -> FakeContainer:
         """The container of that name, ours or not. KeyError if there is none."""
         return (
-            next(sandbox for sandbox in self._boxes.values() if sandbox.name == name)
+            next(sandbox for sandbox in self._containers.values() if sandbox.name == name)
             if self.exists(name)
-            else _no_box(name)
+            else _no_container(name)
         )
 
+    box = container  # for tests that are renamed later
+
     def exists(self, name: str) -> bool:
-        return any(sandbox.name == name for sandbox in self._boxes.values())
+        return any(sandbox.name == name for sandbox in self._containers.values())
 
     def kill(self, name: str, signal: str = "KILL") -> None:
         """`docker kill`."""
         with self._by_hand():
-            self._deliver(self.box(name), signal)
+            self._deliver(self.container(name), signal)
 
     def stop(self, name: str) -> None:
         """`docker stop`: TERM, then KILL."""
         with self._by_hand():
-            box = self.box(name)
-            self._deliver(box, "TERM")
-            self._deliver(box, "KILL")
+            container = self.container(name)
+            self._deliver(container, "TERM")
+            self._deliver(container, "KILL")
 
     def start(self, name: str) -> None:
         """`docker start`."""
         with self._by_hand():
-            self._run(self.box(name))
+            self._run(self.container(name))
 
     def exit(self, name: str, code: int, *, oom: bool = False, early: float = 0.0) -> None:
         """The main process ends by itself; with `oom`, by the kernel. `early`: so long before its start was noted."""
         with self._by_hand():
-            box = self.box(name)
-            _end(box, code, box.started_at - early if early else self._clock.now(), oom=oom)
+            container = self.container(name)
+            _end(container, code, container.started_at - early if early else self._clock.now(), oom=oom)
 
     def remove(self, name: str) -> None:
         """`docker rm -f`."""
         with self._by_hand():
-            self._drop(self.box(name))
+            self._drop(self.container(name))
 
     def rename(self, name: str, new: str) -> None:
         """`docker rename`."""
         with self._by_hand():
             if self.exists(new):
                 raise ValueError(f"the name {new} is taken")
-            self.box(name).name = new
+            self.container(name).name = new
 
     def pause(self, name: str) -> None:
         """`docker pause`."""
         with self._by_hand():
-            self.box(name).state = State.PAUSED
+            self.container(name).state = State.PAUSED
 
     def unpause(self, name: str) -> None:
         """`docker unpause`."""
         with self._by_hand():
-            self.box(name).state, self.box(name).swapped_bytes = State.RUNNING, 0
+            self.container(name).state, self.container(name).swapped_bytes = State.RUNNING, 0
 
     def update_limits(self, name: str, limits: Limits) -> None:
         """`docker update`."""
         with self._by_hand():
-            self.box(name).limits = limits
+            self.container(name).limits = limits
 
     def update(self, name: str, **changes: Any) -> None:
         """`docker update` of what no spec asks for: the fields of OutOfBandSettings, and `cpu_shares`."""
         with self._by_hand():
-            box = self.box(name)
-            box.limits = replace(box.limits, cpu_shares=changes.pop("cpu_shares", box.limits.cpu_shares))
-            box.out_of_band = replace(box.out_of_band, **changes)
+            container = self.container(name)
+            container.limits = replace(
+                container.limits, cpu_shares=changes.pop("cpu_shares", container.limits.cpu_shares)
+            )
+            container.out_of_band = replace(container.out_of_band, **changes)
 
     def connect(self, name: str, *networks: str) -> None:
         """`docker network connect` and `disconnect`: these networks and no others."""
         with self._by_hand():
-            self.box(name).networks = tuple(sorted(networks))
+            self.container(name).networks = tuple(sorted(networks))
 
     def take_subnet(self, subnet: str) -> None:
         """`docker network create --subnet`, by somebody else."""
@@ -515,30 +519,30 @@ class FakeEngine:
     def unmount(self, name: str, path: str) -> None:
         """Unmount a sandbox's mount on the host, out of band."""
         with self._by_hand():
-            box = self.box(name)
-            self.places[box.labels[own.UID]].pop(path, None)
-            box.mounts = tuple(mount for mount in box.mounts if mount.path != path)
+            container = self.container(name)
+            self.places[container.labels[own.UID]].pop(path, None)
+            container.mounts = tuple(mount for mount in container.mounts if mount.path != path)
 
     def unmount_inside(self, name: str, path: str) -> None:
         """`umount` in the sandbox's mount namespace, as root of the host: no event tells of it."""
-        self.box(name).unmounted.add(path)
+        self.container(name).unmounted.add(path)
 
     def unmount_places(self, name: str) -> None:
         """Unmount all at the mount points of this host; the sandbox keeps what it has."""
 
     def write_inside(self, name: str, path: str, text: str) -> None:
-        self.box(name).written[path] = text
+        self.container(name).written[path] = text
 
     def read_inside(self, name: str, path: str) -> str:
-        return self.box(name).written[path]
+        return self.container(name).written[path]
 
     def lose_cgroups(self, name: str) -> None:
         """Move its processes out of its cgroups, and remove these; no event tells of it."""
-        self.box(name).cgroups_lost = True
+        self.container(name).cgroups_lost = True
 
     def lose_record(self, name: str) -> None:
         """Take the record of its mounts away; seen by the next daemon."""
-        self.box(name).unrecorded = True
+        self.container(name).unrecorded = True
 
     def remove_network(self, name: str) -> None:
         """`docker network rm`: refused while a container that runs is on it."""
@@ -559,18 +563,18 @@ class FakeEngine:
 
     def tamper(self, name: str, **changes: Any) -> None:
         """Tamper with the inside (fields of Inside); observed at the next observation, and gone with the run."""
-        self.box(name).tampered.update(changes)
+        self.container(name).tampered.update(changes)
 
     def open_root(self, name: str) -> None:
         """Run `mount -o remount,rw /` in the sandbox, as root of the host."""
-        inside = self.box(name).seen(readable=True).inside
+        inside = self.container(name).seen(readable=True).inside
         assert inside is not None
         mounts = (replace(mount, writable=True) if mount.path == "/" else mount for mount in inside.mounts)
         self.tamper(name, mounts=tuple(mounts))
 
     def use_memory(self, name: str, count: int) -> None:
         """Set the sandbox's memory use."""
-        self.box(name).memory_used_bytes = count
+        self.container(name).memory_used_bytes = count
 
     def add_image(self, name: str) -> None:
         """`docker build`; an image that had that name is another one, and gone."""
@@ -596,9 +600,9 @@ class FakeEngine:
     def add_foreign(self, name: str, labels: Mapping[str, str] | None = None) -> str:
         """A running container that somebody else made; its id."""
         with self._by_hand():
-            box = self._new_box(name, labels or {}, TINY, _digest("image", TINY), Limits(0, 0, 0))
-            self._run(box)
-            return box.id
+            container = self._new_container(name, labels or {}, TINY, _digest("image", TINY), Limits(0, 0, 0))
+            self._run(container)
+            return container.id
 
     def lose_events(self) -> None:
         """Lose the event stream: out-of-band changes are seen at the next observation only."""
@@ -628,15 +632,15 @@ class FakeEngine:
     def shut_down(self, exit_code: int = 137) -> None:
         """Stop the engine as by `systemctl stop docker`: it ends every container, with events."""
         with self._by_hand():
-            for box in self._boxes.values():
-                _end(box, exit_code, self._clock.now())
+            for container in self._containers.values():
+                _end(container, exit_code, self._clock.now())
 
     def restart(self, *, live_restore: bool = False, exit_code: int = 137) -> None:
         """`systemctl restart docker`: without live-restore every container ends with it. Seen once it is up again."""
         with self._lock:
             if not live_restore:
-                for box in self._boxes.values():
-                    _end(box, exit_code, self._clock.now())
+                for container in self._containers.values():
+                    _end(container, exit_code, self._clock.now())
                 self._lost = (self._clock.now() - 15, self._clock.now())
 
     def fail_next(self, action_type: type, *outcomes: Outcome) -> None:
@@ -654,12 +658,12 @@ class FakeEngine:
 
     def say(self, name: str, text: str, stream: str = "stdout") -> None:
         """Write to the sandbox's log."""
-        self.box(name).output.append((self._clock.now(), Chunk(stream, text.encode())))
+        self.container(name).output.append((self._clock.now(), Chunk(stream, text.encode())))
 
     # ports.UsageReader
 
     def read(self, containers: Iterable[Container]) -> Mapping[str, Usage]:
-        sandboxes = [self._boxes[container.id] for container in containers if container.id in self._boxes]
+        sandboxes = [self._containers[container.id] for container in containers if container.id in self._containers]
         return {sandbox.id: _usage(sandbox, self._clock.now()) for sandbox in sandboxes if sandbox.state in _LIVE}
 
     # ports.CpuReader
@@ -673,17 +677,19 @@ class FakeEngine:
         self.probes_run.append(watch)
         probe = watch.probe
         try:
-            box = self._reachable(watch.run[0])
+            container = self._reachable(watch.run[0])
         except StreamError as error:
             return ProbeResult("unknown", str(error))
-        if box.state is not State.RUNNING:
-            return ProbeResult("unknown", f"the sandbox is not running: container {box.name} is {box.state}")
+        if container.state is not State.RUNNING:
+            return ProbeResult(
+                "unknown", f"the sandbox is not running: container {container.name} is {container.state}"
+            )
         if probe.exec is not None:
             return self._exec_probe(probe.exec.command, probe.timeout_seconds)
         port = (probe.http_get or probe.tcp_socket).port
-        if (box.name, port) not in self.answers:
+        if (container.name, port) not in self.answers:
             return ProbeResult("failure", f"port {port}: connection refused")
-        status = self.answers[box.name, port]
+        status = self.answers[container.name, port]
         if status is None:
             return ProbeResult("failure", f"port {port}: no answer within {probe.timeout_seconds} s")
         if probe.http_get is not None and not 200 <= status < 400:
@@ -711,18 +717,23 @@ class FakeEngine:
         until: float | None = None,
         timestamps: bool = False,
     ) -> Stream:
-        box = self._reachable(container_id)
-        stored = [(at, chunk) for at, chunk in box.output if since is None or at >= since]
+        container = self._reachable(container_id)
+        stored = [(at, chunk) for at, chunk in container.output if since is None or at >= since]
         kept = stored if tail is None else stored[len(stored) - min(tail, len(stored)) :]
         kept = [(at, chunk) for at, chunk in kept if until is None or at <= until]
         lines = [Chunk(chunk.stream, f"{at} ".encode() + chunk.data) if timestamps else chunk for at, chunk in kept]
         return Stream(lines, self.open_streams)
 
     def inspect(self, container_id: str) -> Mapping[str, Any]:
-        box = self._reachable(container_id)
-        env = [f"{name}={value}" for name, value in (box.config.env if box.config else ())]
-        state = {"Status": str(box.state), "Running": box.state is State.RUNNING, "Pid": box.pid}
-        return {"Id": box.id, "Name": f"/{box.name}", "State": state, "Config": {"Env": env, "Labels": box.labels}}
+        container = self._reachable(container_id)
+        env = [f"{name}={value}" for name, value in (container.config.env if container.config else ())]
+        state = {"Status": str(container.state), "Running": container.state is State.RUNNING, "Pid": container.pid}
+        return {
+            "Id": container.id,
+            "Name": f"/{container.name}",
+            "State": state,
+            "Config": {"Env": env, "Labels": container.labels},
+        }
 
     def exec(
         self,
@@ -740,10 +751,12 @@ class FakeEngine:
         prepared: Callable[[ExecRef], None] | None = None,
         hangs_up: bool = False,
     ) -> Stream:
-        box = self._reachable(container_id)
-        if box.state is not State.RUNNING:
-            raise StreamError(f"the sandbox is not running: container {box.name} is {box.state}; ask again once Ready")
-        leaves = box.name in self.escaping
+        container = self._reachable(container_id)
+        if container.state is not State.RUNNING:
+            raise StreamError(
+                f"the sandbox is not running: container {container.name} is {container.state}; ask again once Ready"
+            )
+        leaves = container.name in self.escaping
 
         def chunks() -> Iterator[Chunk]:  # it has begun before it has read its input
             program = self.programs.get(command[0])
@@ -759,11 +772,11 @@ class FakeEngine:
             yield Chunk("exit", str(124 if done.exit_code is None else done.exit_code).encode())
 
         def begins() -> None:
-            self.commands.append((box.name, tuple(command)))
+            self.commands.append((container.name, tuple(command)))
             expected = stdin is None and command[0] not in self.programs
             self.adopted_execs.start(ref, run(command).exit_code if expected else 0)
 
-        ref = self.adopted_execs.prepare(box.id, begins)
+        ref = self.adopted_execs.prepare(container.id, begins)
         if prepared is not None:
             prepared(ref)
         stream = Stream(chunks(), self.open_streams)
@@ -772,15 +785,15 @@ class FakeEngine:
         stream.killed = lambda: self.adopted_execs.end(ref)
         return stream
 
-    def _reachable(self, container_id: str) -> Box:
+    def _reachable(self, container_id: str) -> FakeContainer:
         if self._down:
             raise StreamError(self._down)
-        box = self._boxes.get(container_id)
-        if box is None:
+        container = self._containers.get(container_id)
+        if container is None:
             raise StreamError("the container is gone; retry once the sandbox is Ready")
-        if not self._is_ours(box):
+        if not self._is_ours(container):
             raise StreamError(f"container {container_id[:12]}: not managed by Paddock; it is never touched")
-        return box
+        return container
 
     # What the engine does
 
@@ -821,12 +834,12 @@ class FakeEngine:
                 text = f"the agent's image {agents.IMAGE} is not on this host; run `images/build.sh agent`"
                 return Transient("AgentImageMissing", text)
             config = replace(config, agent=agent)
-        holder = next((sandbox for sandbox in self._boxes.values() if sandbox.name == config.name), None)
+        holder = next((sandbox for sandbox in self._containers.values() if sandbox.name == config.name), None)
         if holder is not None:
             if self._is_ours(holder) and holder.labels.get(own.UID) == action.uid:
                 return Ok(holder.id)
             return Transient("NameConflict", f"the name {config.name} is taken by the container {holder.id[:12]}")
-        return Ok(self._new_box_of(config, action.labels, action.image_id or config.image, image_id).id)
+        return Ok(self._new_container_of(config, action.labels, action.image_id or config.image, image_id).id)
 
     def _image_id(self, action: CreateContainer) -> str | None:
         if action.image_id:
@@ -879,11 +892,11 @@ class FakeEngine:
         return Ok()
 
     def _bind(self, action: BindMounts) -> Outcome:
-        box = self._boxes.get(action.container_id)
-        if action.container_id and box is None:
+        container = self._containers.get(action.container_id)
+        if action.container_id and container is None:
             return _gone(action.name)
-        if box is not None and not self._is_ours(box, action.uid):
-            return _hands_off(box)
+        if container is not None and not self._is_ours(container, action.uid):
+            return _hands_off(container)
         if not action.container_id:
             self.places[action.uid] = {}
             in_memory = self.in_memory.pop(action.uid, {}) if action.keep_files else {}
@@ -907,12 +920,12 @@ class FakeEngine:
                     return Transient("MountRefused", f"volume `{mount.source}` is larger, and volumes never shrink")
                 self.volumes[key] = mount.size_bytes
             self.places[action.uid][mount.path] = mount
-        for each_box in self._boxes.values():
-            if self._is_ours(each_box, action.uid):
-                each_box.mounts = tuple(self.places[action.uid].values())
-                each_box.keeps = action.uid in self.keeping
-                each_box.unmounted -= {entry.path for entry in action.mounts}
-                each_box.unrecorded = each_box.unrecorded and bool(action.container_id)
+        for container in self._containers.values():
+            if self._is_ours(container, action.uid):
+                container.mounts = tuple(self.places[action.uid].values())
+                container.keeps = action.uid in self.keeping
+                container.unmounted -= {entry.path for entry in action.mounts}
+                container.unrecorded = container.unrecorded and bool(action.container_id)
         return Ok(action.container_id)
 
     def _check_files(self, action: CheckFiles) -> Outcome:
@@ -921,7 +934,7 @@ class FakeEngine:
         return Ok()
 
     def _save_files(self, action: SaveFiles) -> Outcome:
-        sandboxes = [sandbox for sandbox in self._boxes.values() if self._is_ours(sandbox, action.uid)]
+        sandboxes = [sandbox for sandbox in self._containers.values() if self._is_ours(sandbox, action.uid)]
         if any(sandbox.state in _LIVE for sandbox in sandboxes):
             return Waiting(0.1, "StillRunning", f"{action.name} runs")
         if action.keep and action.uid in self.too_large:
@@ -929,7 +942,7 @@ class FakeEngine:
         files = {**self.saved_files.pop(action.uid, {}), **self.in_memory.pop(action.uid, {})}
         for entry in sandboxes:
             entry.mounts = tuple(mount for mount in entry.mounts if mount.kind in ("host", "volume"))
-        self.places[action.uid] = {mount.path: mount for box in sandboxes for mount in box.mounts}
+        self.places[action.uid] = {mount.path: mount for container in sandboxes for mount in container.mounts}
         if not action.keep:
             return Ok()
         if files:
@@ -964,39 +977,41 @@ class FakeEngine:
         """Tell whether a container of that namespace has it mounted."""
         return any(
             mount.kind == "volume" and mount.source == name
-            for box in self._boxes.values()
-            if box.labels.get(own.NAMESPACE) == namespace
-            for mount in box.mounts
+            for container in self._containers.values()
+            if container.labels.get(own.NAMESPACE) == namespace
+            for mount in container.mounts
         )
 
     def _in_use(self, network: str) -> bool:
-        return any(network in sandbox.networks and sandbox.state in _LIVE for sandbox in self._boxes.values())
+        return any(network in sandbox.networks and sandbox.state in _LIVE for sandbox in self._containers.values())
 
     def _start(self, action: StartContainer) -> Outcome:
-        box = self._boxes.get(action.container_id)
+        container = self._containers.get(action.container_id)
         if not action.container_id and self.exists(action.name):
-            box = self.box(action.name)
-        if box is None:
+            container = self.container(action.name)
+        if container is None:
             return _gone(action.name)
-        if not self._is_ours(box, action.uid):
-            return _hands_off(box)
-        if box.state is State.PAUSED:
-            return Transient("StartFailed", f"{box.name} does not start: it is paused, unpause it")
-        if box.gpus and not self.gpu_driver:
-            return Terminal("NoDeviceDriver", f"{box.name} requests gpus; this engine has no driver for them")
-        if box.state is not State.RUNNING:
-            lacking = [network for network in box.networks if network.startswith("pd") and network not in self.networks]
+        if not self._is_ours(container, action.uid):
+            return _hands_off(container)
+        if container.state is State.PAUSED:
+            return Transient("StartFailed", f"{container.name} does not start: it is paused, unpause it")
+        if container.gpus and not self.gpu_driver:
+            return Terminal("NoDeviceDriver", f"{container.name} requests gpus; this engine has no driver for them")
+        if container.state is not State.RUNNING:
+            lacking = [
+                network for network in container.networks if network.startswith("pd") and network not in self.networks
+            ]
             if lacking:
-                return Transient("StartFailed", f"{box.name} does not start: network {lacking[0]} not found")
-            self._run(box)
-        return Ok(box.id)
+                return Transient("StartFailed", f"{container.name} does not start: network {lacking[0]} not found")
+            self._run(container)
+        return Ok(container.id)
 
     def _signal(self, action: SignalContainer) -> Outcome:
-        box = self._boxes.get(action.container_id)
-        if box is not None:
-            if not self._is_ours(box, action.uid):
-                return _hands_off(box)
-            self._deliver(box, action.signal)
+        container = self._containers.get(action.container_id)
+        if container is not None:
+            if not self._is_ours(container, action.uid):
+                return _hands_off(container)
+            self._deliver(container, action.signal)
         return Ok(action.container_id)
 
     def _pause(self, action: PauseContainer) -> Outcome:
@@ -1010,8 +1025,8 @@ class FakeEngine:
             return Transient(NOT_HIBERNATED, f"{action.name} is not hibernated: {self.hibernation.message}")
         outcome = self._switch(action, State.RUNNING, State.PAUSED)
         if isinstance(outcome, Ok):
-            box = self._boxes[action.container_id]
-            box.swapped_bytes = box.memory_used_bytes
+            container = self._containers[action.container_id]
+            container.swapped_bytes = container.memory_used_bytes
         return outcome
 
     def _switch(
@@ -1020,86 +1035,90 @@ class FakeEngine:
         before: State,
         after: State,
     ) -> Outcome:
-        box = self._boxes.get(action.container_id)
-        if box is None:
+        container = self._containers.get(action.container_id)
+        if container is None:
             return _gone(action.name)
-        if not self._is_ours(box, action.uid):
-            return _hands_off(box)
-        if box.state not in (before, after):
-            return Transient("Conflict", f"container {box.name} is not {before}")
-        box.state = after
-        box.swapped_bytes = box.swapped_bytes if after is State.PAUSED else 0
-        return Ok(box.id)
+        if not self._is_ours(container, action.uid):
+            return _hands_off(container)
+        if container.state not in (before, after):
+            return Transient("Conflict", f"container {container.name} is not {before}")
+        container.state = after
+        container.swapped_bytes = container.swapped_bytes if after is State.PAUSED else 0
+        return Ok(container.id)
 
     def _update(self, action: UpdateLimits) -> Outcome:
-        box = self._boxes.get(action.container_id)
-        if box is None:
+        container = self._containers.get(action.container_id)
+        if container is None:
             return _gone(action.name)
-        if not self._is_ours(box, action.uid):
-            return _hands_off(box)
+        if not self._is_ours(container, action.uid):
+            return _hands_off(container)
         message = self._refused(action.limits)
         if message:
             return Terminal("InvalidConfig", f"the engine refuses this configuration: {message}")
-        if box.state in _LIVE and box.memory_used_bytes > action.limits.memory_bytes:
-            return Waiting(5.0, "MemoryInUse", f"{box.name} uses {box.memory_used_bytes} bytes")
-        shares = action.limits.cpu_shares or box.limits.cpu_shares
-        box.limits = replace(action.limits, cpu_shares=shares, disk_bytes=0, gpus=0)
-        box.out_of_band = replace(box.out_of_band, swap_bytes=0, restart_policy="no")
-        return Ok(box.id)
+        if container.state in _LIVE and container.memory_used_bytes > action.limits.memory_bytes:
+            return Waiting(5.0, "MemoryInUse", f"{container.name} uses {container.memory_used_bytes} bytes")
+        shares = action.limits.cpu_shares or container.limits.cpu_shares
+        container.limits = replace(action.limits, cpu_shares=shares, disk_bytes=0, gpus=0)
+        container.out_of_band = replace(container.out_of_band, swap_bytes=0, restart_policy="no")
+        return Ok(container.id)
 
     def _rename(self, action: RenameContainer) -> Outcome:
-        box = self._boxes.get(action.container_id)
-        if box is None:
+        container = self._containers.get(action.container_id)
+        if container is None:
             return _gone(action.name)
-        if not self._is_ours(box, action.uid):
-            return _hands_off(box)
-        if box.name != action.name and self.exists(action.name):
+        if not self._is_ours(container, action.uid):
+            return _hands_off(container)
+        if container.name != action.name and self.exists(action.name):
             return Transient("NameConflict", f"the name {action.name} is taken by another container")
-        box.name = action.name
-        return Ok(box.id)
+        container.name = action.name
+        return Ok(container.id)
 
     def _network(self, action: DisconnectNetwork | ConnectNetwork) -> Outcome:
-        box = self._boxes.get(action.container_id)
+        container = self._containers.get(action.container_id)
         if not action.container_id and self.exists(action.name):
-            box = self.box(action.name)
-        if box is None:
+            container = self.container(action.name)
+        if container is None:
             return Ok(action.container_id) if isinstance(action, DisconnectNetwork) else _gone(action.name)
-        if not self._is_ours(box, action.uid):
-            return _hands_off(box)
-        networks = set(box.networks) - {action.network}
+        if not self._is_ours(container, action.uid):
+            return _hands_off(container)
+        networks = set(container.networks) - {action.network}
         if isinstance(action, ConnectNetwork) and "none" in networks | {action.network} and networks:
             return Transient("Conflict", "a container on the network none is on no other")
-        box.networks = tuple(sorted(networks | ({action.network} if isinstance(action, ConnectNetwork) else set())))
+        container.networks = tuple(
+            sorted(networks | ({action.network} if isinstance(action, ConnectNetwork) else set()))
+        )
         names = action.peer_names if isinstance(action, ConnectNetwork) else ()
-        box.names_on = {**box.names_on, action.network: names}
-        return Ok(box.id)
+        container.names_on = {**container.names_on, action.network: names}
+        return Ok(container.id)
 
     def _read_tail(self, action: ReadTail) -> Outcome:
-        box = self._boxes.get(action.container_id)
-        if box is None:
+        container = self._containers.get(action.container_id)
+        if container is None:
             return Ok(action.container_id, GONE)
-        if not self._is_ours(box, action.uid):
-            return _hands_off(box)
-        text = b"".join(chunk.data for at, chunk in box.output if at >= action.since)
-        return Ok(box.id, tail_of(text))
+        if not self._is_ours(container, action.uid):
+            return _hands_off(container)
+        text = b"".join(chunk.data for at, chunk in container.output if at >= action.since)
+        return Ok(container.id, tail_of(text))
 
     def _remove(self, action: RemoveContainer) -> Outcome:
-        box = self._boxes.get(action.container_id)
-        if box is not None:
-            if not self._is_ours(box, action.uid):
-                return _hands_off(box)
-            self._drop(box)
-            if not action.replaced and not any(self._is_ours(sandbox, action.uid) for sandbox in self._boxes.values()):
+        container = self._containers.get(action.container_id)
+        if container is not None:
+            if not self._is_ours(container, action.uid):
+                return _hands_off(container)
+            self._drop(container)
+            if not action.replaced and not any(
+                self._is_ours(sandbox, action.uid) for sandbox in self._containers.values()
+            ):
                 self.places.pop(action.uid, None)
                 self._forget_files(action.uid)
         return Ok(action.container_id)
 
     # Inside
 
-    def _is_ours(self, box: Box, uid: str | None = None) -> bool:
+    def _is_ours(self, container: FakeContainer, uid: str | None = None) -> bool:
         """Of this instance and, where a uid is given, of that object."""
-        ours = box.labels.get(own.INSTANCE) == self.instance_id
-        return ours and uid in (None, box.labels.get(own.UID))
+        ours = container.labels.get(own.INSTANCE) == self.instance_id
+        return ours and uid in (None, container.labels.get(own.UID))
 
     def _refused(self, limits: Limits) -> str:
         if limits.memory_bytes < _MEMORY_MIN_BYTES:
@@ -1108,49 +1127,53 @@ class FakeEngine:
             return f"Range of CPUs is from 0.01 to {self.facts.cpus}.00"
         return ""
 
-    def _new_box_of(self, config: ContainerConfig, labels: Mapping[str, str], image: str, image_id: str) -> Box:
+    def _new_container_of(
+        self, config: ContainerConfig, labels: Mapping[str, str], image: str, image_id: str
+    ) -> FakeContainer:
         limits = replace(config.limits, disk_bytes=0, gpus=0)  # no bound of any container
-        box = self._new_box(config.name, labels, image, image_id, limits)
-        box.command, box.gpus, box.gpu_ids = _command(config), config.gpus, config.gpu_ids
-        box.networks, box.config = (config.network_mode,), config
-        box.mounts = tuple(self.places.get(labels.get(own.UID, ""), {}).values())
-        box.keeps = labels.get(own.UID, "") in self.keeping
-        box.stop_signal = self.stop_signals.get(image_id, "")
-        return box
+        container = self._new_container(config.name, labels, image, image_id, limits)
+        container.command, container.gpus, container.gpu_ids = _command(config), config.gpus, config.gpu_ids
+        container.networks, container.config = (config.network_mode,), config
+        container.mounts = tuple(self.places.get(labels.get(own.UID, ""), {}).values())
+        container.keeps = labels.get(own.UID, "") in self.keeping
+        container.stop_signal = self.stop_signals.get(image_id, "")
+        return container
 
-    def _new_box(self, name: str, labels: Mapping[str, str], image: str, image_id: str, limits: Limits) -> Box:
+    def _new_container(
+        self, name: str, labels: Mapping[str, str], image: str, image_id: str, limits: Limits
+    ) -> FakeContainer:
         self._made += 1
         id_ = _digest("container", self.instance_id, str(self._made)).removeprefix("sha256:")
-        box = Box(id_, name, dict(labels), image, image_id, limits, created_at=self._clock.now())
-        self._boxes[id_] = box
-        return box
+        container = FakeContainer(id_, name, dict(labels), image, image_id, limits, created_at=self._clock.now())
+        self._containers[id_] = container
+        return container
 
-    def _run(self, box: Box) -> None:
+    def _run(self, container: FakeContainer) -> None:
         self._pids += 1
-        box.at_rest = self.at_rest
-        box.state, box.pid, box.started_at = State.RUNNING, self._pids, self._clock.now()
-        box.exit_code, box.oom_killed, box.error, box.cgroups_lost = 0, False, "", False
-        box.tampered, box.unmounted = dict(self.hostile) if box.config else {}, set()
-        done = run(box.command)
-        box.output += [(self._clock.now(), chunk) for chunk in done.output]
-        code = self.start_exits.get(box.name, done.exit_code)
+        container.at_rest = self.at_rest
+        container.state, container.pid, container.started_at = State.RUNNING, self._pids, self._clock.now()
+        container.exit_code, container.oom_killed, container.error, container.cgroups_lost = 0, False, "", False
+        container.tampered, container.unmounted = dict(self.hostile) if container.config else {}, set()
+        done = run(container.command)
+        container.output += [(self._clock.now(), chunk) for chunk in done.output]
+        code = self.start_exits.get(container.name, done.exit_code)
         if code is not None:
-            _end(box, code, self._clock.now())
+            _end(container, code, self._clock.now())
 
-    def _deliver(self, box: Box, signal: str) -> None:
+    def _deliver(self, container: FakeContainer, signal: str) -> None:
         name = signal.removeprefix("SIG")
-        trap = re.search(rf"trap 'exit (\d+)' {name}\b", " ".join(box.command or ()))
-        if box.state in _LIVE and trap:
-            _end(box, int(trap[1]), self._clock.now())
-        ends = name == "KILL" or (name in _ENDING and not (name == "TERM" and box.ignores_term))
-        if box.state in _LIVE and ends:
-            _end(box, 128 + signals.Signals[f"SIG{name}"].value, self._clock.now())
+        trap = re.search(rf"trap 'exit (\d+)' {name}\b", " ".join(container.command or ()))
+        if container.state in _LIVE and trap:
+            _end(container, int(trap[1]), self._clock.now())
+        ends = name == "KILL" or (name in _ENDING and not (name == "TERM" and container.ignores_term))
+        if container.state in _LIVE and ends:
+            _end(container, 128 + signals.Signals[f"SIG{name}"].value, self._clock.now())
 
-    def _drop(self, box: Box) -> None:
+    def _drop(self, container: FakeContainer) -> None:
         """Remove it by force, with an exit event if it ran."""
-        if box.state in _LIVE:
-            self._ends[box.id] = End(137, self._clock.now())
-        del self._boxes[box.id]
+        if container.state in _LIVE:
+            self._ends[container.id] = End(137, self._clock.now())
+        del self._containers[container.id]
 
     def _by_hand(self) -> "_OutOfBand":
         return _OutOfBand(self)
@@ -1187,10 +1210,10 @@ class FakeEngine:
 
     def _all(self) -> Mapping[str, tuple[Container, ...]]:
         document: dict[str, tuple[Container, ...]] = {}
-        for box in sorted(self._boxes.values(), key=lambda each: (each.created_at, each.id)):
-            if self._is_ours(box):
-                uid = box.labels.get(own.UID, "")
-                document[uid] = (*document.get(uid, ()), box.seen(readable=uid not in self._unreadable))
+        for container in sorted(self._containers.values(), key=lambda each: (each.created_at, each.id)):
+            if self._is_ours(container):
+                uid = container.labels.get(own.UID, "")
+                document[uid] = (*document.get(uid, ()), container.seen(readable=uid not in self._unreadable))
         return MappingProxyType(document)
 
 
@@ -1238,16 +1261,22 @@ class _OutOfBand:
             self._engine._lock.release()
 
 
-def _end(box: Box, code: int, now: float, *, oom: bool = False) -> None:
-    if box.state in _LIVE:
-        box.state, box.pid, box.exit_code, box.oom_killed, box.finished_at = State.EXITED, 0, code, oom, now
+def _end(container: FakeContainer, code: int, now: float, *, oom: bool = False) -> None:
+    if container.state in _LIVE:
+        container.state, container.pid, container.exit_code, container.oom_killed, container.finished_at = (
+            State.EXITED,
+            0,
+            code,
+            oom,
+            now,
+        )
 
 
 def _digest(*parts: str) -> str:
     return "sha256:" + hashlib.sha256("/".join(parts).encode()).hexdigest()
 
 
-def _no_box(name: str) -> Box:
+def _no_container(name: str) -> FakeContainer:
     raise KeyError(f"{name}: the container is gone")
 
 
@@ -1255,39 +1284,43 @@ def _gone(name: str) -> Outcome:
     return Waiting(0.1, "ContainerGone", f"the container {name} was removed meanwhile")
 
 
-def _hands_off(box: Box) -> Outcome:
-    return Transient("ForeignContainer", f"the container {box.name} belongs to somebody else: Paddock never touches it")
+def _hands_off(container: FakeContainer) -> Outcome:
+    return Transient(
+        "ForeignContainer", f"the container {container.name} belongs to somebody else: Paddock never touches it"
+    )
 
 
 def _command(config: ContainerConfig) -> tuple[str, ...] | None:
-    """The command that decides a box's life: an agent's child, where there is one. Its images have no entrypoint."""
+    """The command that decides a sandbox's life: an agent's child, if it has one. Its images have no entrypoint."""
     if not config.agent or config.command is None:
         return config.command or config.args or None
     _, _, child = "\0".join(config.command).partition("\0--\0")
     return tuple(child.split("\0")) if child else None
 
 
-def _usage(box: Box, now: float) -> Usage:
-    seconds = 0.0 if box.at_rest else max(0.0, now - box.started_at) * box.limits.cpu_millicores / 1000
+def _usage(container: FakeContainer, now: float) -> Usage:
+    seconds = (
+        0.0 if container.at_rest else max(0.0, now - container.started_at) * container.limits.cpu_millicores / 1000
+    )
     return Usage(
         source="cgroup2",
         cpu_usage_seconds=seconds,
         cpu_user_seconds=seconds,
         cpu_system_seconds=0.0,
-        memory_usage_bytes=box.memory_used_bytes,
-        memory_working_set_bytes=box.memory_used_bytes,
-        memory_rss_bytes=box.memory_used_bytes,
+        memory_usage_bytes=container.memory_used_bytes,
+        memory_working_set_bytes=container.memory_used_bytes,
+        memory_rss_bytes=container.memory_used_bytes,
         memory_cache_bytes=0,
         pids=1,
-        pids_limit=box.limits.pids or None,
-        memory_limit_bytes=box.limits.memory_bytes or None,
-        cpu_limit_cores=box.limits.cpu_millicores / 1000 or None,
+        pids_limit=container.limits.pids or None,
+        memory_limit_bytes=container.limits.memory_bytes or None,
+        cpu_limit_cores=container.limits.cpu_millicores / 1000 or None,
     )
 
 
 def _copied(value: Any) -> Any:
     """Return it so that no later change reaches it: a collection, or what it holds."""
-    if isinstance(value, Box):
+    if isinstance(value, FakeContainer):
         copies = {name: copy(getattr(value, name)) for name in ("output", "tampered", "written", "unmounted")}
         return replace(value, **copies)
     if isinstance(value, dict):

@@ -55,7 +55,7 @@ class CrashingHarness(LoopHarness):
     def meddle(self, name: str, what: str, *arguments: Any) -> None:
         """Something by hand, where it can be done."""
         container = self.container_name(name)
-        if self.engine.exists(container) and self.engine.box(container).state is State.RUNNING:
+        if self.engine.exists(container) and self.engine.container(container).state is State.RUNNING:
             getattr(self.engine, what)(container, *arguments)
 
     def forget(self, name: str) -> None:
@@ -107,7 +107,7 @@ class CrashingHarness(LoopHarness):
         assert not swept or ours.keys() <= {instance.uid for instance in self.store.instances()}, (
             "a container without a record"
         )
-        assert self.engine.box("somebody-elses").state is State.RUNNING
+        assert self.engine.container("somebody-elses").state is State.RUNNING
 
 
 def _texts(files: Mapping[str, Mapping[str, str]]) -> list[tuple[str, str]]:
@@ -118,7 +118,10 @@ def _write(harness: CrashingHarness) -> None:
     """The sandbox writes a file in memory, unless it did."""
     sandbox = harness.get("web")
     assert sandbox is not None
-    if not harness.picture()["files"] and harness.engine.box(harness.container_name("web")).state is State.RUNNING:
+    if (
+        not harness.picture()["files"]
+        and harness.engine.container(harness.container_name("web")).state is State.RUNNING
+    ):
         harness.engine.in_memory[sandbox.uid]["/tmp"] = "kept"
 
 

@@ -97,7 +97,7 @@ def finished(scene: Scene) -> None:
 def deleting(scene: Scene) -> None:
     scene.harness.apply("box", resources=SMALL, lifecycle={"shutdownGracePeriodSeconds": 3600})
     scene.harness.settle()
-    scene.harness.engine.box(scene.harness.container_name("box")).ignores_term = True
+    scene.harness.engine.container(scene.harness.container_name("box")).ignores_term = True
     scene.harness.delete("box")
     for _ in range(4):
         scene.harness.run_pass()

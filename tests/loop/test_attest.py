@@ -13,7 +13,7 @@ from tests.loop.harness import LoopHarness
 
 
 def state(harness: LoopHarness) -> State:
-    return harness.engine.box(harness.container_name("web")).state
+    return harness.engine.container(harness.container_name("web")).state
 
 
 @pytest.fixture

@@ -69,7 +69,7 @@ def test_idle_time_goes_on_across_a_clock_jump(harness: LoopHarness, seconds: fl
     harness.daemon()
     harness.apply("web", lifecycle={**IDLE, "idleTimeoutSeconds": 200})
     harness.settle(seconds=0)
-    sandbox = harness.engine.box(harness.container_name("web"))
+    sandbox = harness.engine.container(harness.container_name("web"))
 
     def go_on(seconds: int) -> None:
         for _ in range(seconds):
@@ -101,7 +101,7 @@ def test_short_idle_time_goes_on_too(harness: LoopHarness) -> None:
     harness.daemon()
     harness.apply("web", lifecycle=IDLE)
     harness.settle(seconds=0)
-    sandbox = harness.engine.box(harness.container_name("web"))
+    sandbox = harness.engine.container(harness.container_name("web"))
     for second in range(62):
         assert sandbox.state is State.RUNNING or second > 59
         harness.clock.advance(1 - 3600 * (second == 30))

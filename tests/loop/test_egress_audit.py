@@ -39,7 +39,7 @@ def say(harness: LoopHarness, *said: tuple[str, str, str]) -> None:
     """Lines of its proxy: (result, target, server)."""
     stored = harness.get("web")
     assert stored is not None
-    sandbox = harness.engine.box(egress_name(stored.uid))
+    sandbox = harness.engine.container(egress_name(stored.uid))
     for result, target, server in said:
         harness.clock.advance(1)
         at = harness.clock.now()

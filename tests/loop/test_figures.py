@@ -162,7 +162,7 @@ def test_what_differs_is_shown_until_it_is_taken_back(harness: CountedHarness) -
     assert two is not None
     harness.engine.update_limits(harness.container_name("one"), Limits(700, 1 << 30, 999))
     harness.engine.update_limits(
-        harness.container_name("two"), replace(harness.engine.box(harness.container_name("two")).limits, pids=998)
+        harness.container_name("two"), replace(harness.engine.container(harness.container_name("two")).limits, pids=998)
     )
     harness.engine.observe_now(full=True)
 

@@ -48,7 +48,7 @@ def running(harness: LoopHarness, name: str, level: str = "production", **spec: 
 
 
 def state(harness: LoopHarness, name: str) -> State:
-    return harness.engine.box(harness.container_name(name)).state
+    return harness.engine.container(harness.container_name(name)).state
 
 
 def told(harness: LoopHarness, name: str) -> list[str]:
@@ -99,7 +99,7 @@ def test_a_pool_freezes_what_is_warm_and_hands_none_of_it_out(make: Make) -> Non
     harness.services.apply.apply([Source("test", json.dumps(pool))])
     harness.settle()
     guard(harness, GONE)
-    states = {harness.engine.box(name).state for names in harness.ours().values() for name in names}
+    states = {harness.engine.container(name).state for names in harness.ours().values() for name in names}
     assert states == {State.PAUSED}
     paused = [entry for entry in harness.engine.calls if isinstance(entry, PauseContainer)]
     assert len(paused) == 2

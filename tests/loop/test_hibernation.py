@@ -49,13 +49,13 @@ def reserved(harness: LoopHarness, name: str) -> tuple[int, int]:
 
 def test_two_execs_at_once_wake_it_once(harness: LoopHarness) -> None:
     hibernated(harness, "web")
-    before = harness.engine.box(harness.container_name("web")).started_at
+    before = harness.engine.container(harness.container_name("web")).started_at
     both = [Exec(harness), Exec(harness)]
     assert [entry.open_after_passes().output() for entry in both] == [[b"hello\n", b"0"]] * 2
     assert (count(harness, HibernateContainer), count(harness, WakeContainer)) == (1, 1)
     harness.settle(seconds=0)
     assert harness.condition("web", "Ready") == "True Running"
-    assert harness.engine.box(harness.container_name("web")).started_at == before
+    assert harness.engine.container(harness.container_name("web")).started_at == before
     harness.settle(seconds=70)
     assert harness.condition("web", "Ready") == "False Hibernated"
 
@@ -187,7 +187,7 @@ def test_a_hibernated_one_keeps_its_proxy(harness: LoopHarness) -> None:
     harness.settle(seconds=1000)
     harness.engine.observe_now(full=True)
     harness.settle(seconds=10)
-    assert harness.engine.box(proxy).state is State.RUNNING
+    assert harness.engine.container(proxy).state is State.RUNNING
     assert harness.condition("web", "NetworkReady") == "True Sealed"
     record = next(instance for instance in harness.store.instances() if instance.name == proxy)
     assert record.reserves.memory_bytes

@@ -70,7 +70,7 @@ def test_one_that_is_pinned_for_a_sandbox_stays_though_its_container_is_gone(har
     harness.engine.remove(harness.container_name("web"))
     assert old in later(harness, keeper(harness))
     harness.settle()
-    assert harness.engine.box(harness.container_name("web")).image_id == old
+    assert harness.engine.container(harness.container_name("web")).image_id == old
     harness.delete("web")
     harness.settle()
     assert old not in later(harness, keeper(harness))

@@ -270,7 +270,7 @@ def test_a_sandbox_of_another_host_that_was_never_here_is_not_removed(hosts: Hos
     hosts.settle()
     name = found(hosts.one, "a").status["instanceRef"]["name"]
     assert (found(hosts.one, "a").status.get("launchType") == "Warm") == claimed
-    hosts.two.engine.add_foreign(name, hosts.one.engine.box(name).labels)
+    hosts.two.engine.add_foreign(name, hosts.one.engine.container(name).labels)
     for _ in range(5):
         hosts.two.settle(seconds=300)
     assert hosts.two.engine.exists(name)
@@ -289,7 +289,7 @@ def test_what_a_sandbox_left_behind_when_it_moved_is_removed(hosts: Hosts) -> No
             own_instance, name=egress_name(obj.uid), role="egress", member_uid=egress_uid(obj.uid), version=0
         )
         transaction.put_instance(egress)
-    labels = hosts.one.engine.box(obj.status["instanceRef"]["name"]).labels
+    labels = hosts.one.engine.container(obj.status["instanceRef"]["name"]).labels
     hosts.two.engine.add_foreign(obj.status["instanceRef"]["name"], labels)
     hosts.two.engine.add_foreign(egress.name, {**labels, UID: egress.uid})
     for _ in range(5):

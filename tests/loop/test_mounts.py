@@ -32,13 +32,14 @@ def filled(harness: LoopHarness, **template: Any) -> LoopHarness:
 
 def bound(harness: LoopHarness, name: str) -> list[str]:
     return [
-        bound_mount.mount for bound_mount in harness.engine.box(harness.container_name(name)).seen(readable=True).bound
+        bound_mount.mount
+        for bound_mount in harness.engine.container(harness.container_name(name)).seen(readable=True).bound
     ]
 
 
 def test_a_member_has_nothing_bound_and_a_claim_has_it_before_it_is_ready(harness: LoopHarness) -> None:
     filled(harness)
-    assert [harness.engine.box(name).mounts for name in containers(harness)] == [(), ()]
+    assert [harness.engine.container(name).mounts for name in containers(harness)] == [(), ()]
     harness.refer("a", "t", workspace=FOLDER)
     first = harness.run_pass()
     assert (len(actions(first, BindMounts)), actions(first, RenameContainer)) == (1, [])
@@ -73,7 +74,7 @@ def test_a_sandbox_with_a_workspace_is_never_handed_out_again(harness: LoopHarne
     """A store that was put back takes it for a member: nothing but what is bound tells that it is none."""
     filled(harness)
     member = next(instance for instance in harness.store.instances() if instance.role == "warm")
-    sandbox = harness.engine.box(member.name)
+    sandbox = harness.engine.container(member.name)
     harness.engine.act(
         BindMounts(
             member.uid, sandbox.name, "default", TINY, "", (), (next(iter(_asked(harness))),), "by a claim", sandbox.id
@@ -86,13 +87,15 @@ def test_a_sandbox_with_a_workspace_is_never_handed_out_again(harness: LoopHarne
 def _asked(harness: LoopHarness) -> Any:
     harness.apply("other", template={"workspace": {}}, workspace=FOLDER)
     harness.settle()
-    return harness.engine.box(harness.container_name("other")).mounts
+    return harness.engine.container(harness.container_name("other")).mounts
 
 
 def test_secrets_come_with_the_claim_and_hold_up_the_start_in_words(harness: LoopHarness) -> None:
     secrets = [{"name": "token", "mountPath": "/run/secrets/token"}]
     filled(harness, secrets=secrets)
-    assert [harness.engine.box(name).mounts for name in containers(harness)] == [(), ()], "a member is nobody's yet"
+    assert [harness.engine.container(name).mounts for name in containers(harness)] == [(), ()], (
+        "a member is nobody's yet"
+    )
     harness.refer("a", "t")
     harness.settle()
     assert "/run/secrets/token from secret token" in bound(harness, "a")

@@ -39,7 +39,7 @@ def test_a_container_without_an_object_goes_after_its_grace_and_leaves_a_trace(
     world: World, harness: LoopHarness
 ) -> None:
     lost, copy = lose(world, harness, "lost"), "somebodys-copy"
-    harness.engine.add_foreign(copy, harness.engine.box(lost).labels)
+    harness.engine.add_foreign(copy, harness.engine.container(lost).labels)
     harness.run_pass()
     harness.clock.advance(59)
     harness.run_pass()

@@ -115,11 +115,11 @@ def test_a_changed_probe_recreates_nothing_and_begins_anew(harness: LoopHarness)
     harness.apply("web", template=LIVENESS)
     harness.engine.execs["alive"] = 1
     harness.settle(seconds=6)
-    before = harness.engine.box(harness.container_name("web")).id
+    before = harness.engine.container(harness.container_name("web")).id
     document = {"exec": {"command": ["true"]}, "periodSeconds": 5, "failureThreshold": 1}
     harness.apply("web", template={"liveness": {**document, "exec": {"command": ["true"]}}})
     harness.settle(seconds=60)
-    assert harness.engine.box(harness.container_name("web")).id == before
+    assert harness.engine.container(harness.container_name("web")).id == before
     assert (harness.condition("web", "Ready"), restarts(harness)) == ("True Running", 0)
     assert harness.engine.probes_run[-1].probe.failure_threshold == 1
 
@@ -128,12 +128,12 @@ def test_probes_of_a_template_reach_its_running_sandboxes(harness: LoopHarness) 
     harness.apply_template("python", image="other:1", command=["sleep", "1000"])
     harness.refer("web", "python")
     harness.settle()
-    before = harness.engine.box(harness.container_name("web")).id
+    before = harness.engine.container(harness.container_name("web")).id
     harness.apply_template("python", image="other:1", command=["sleep", "1000"], **READINESS)
     harness.settle(seconds=5)
     assert harness.condition("web", "Ready") == "False NotReady"
     assert harness.condition("web", "Outdated") == "False UpToDate"
-    assert harness.engine.box(harness.container_name("web")).id == before
+    assert harness.engine.container(harness.container_name("web")).id == before
 
 
 def test_without_probes_nothing_is_asked_any_more(harness: LoopHarness) -> None:
@@ -152,7 +152,7 @@ def test_a_suspended_sandbox_is_not_asked(harness: LoopHarness) -> None:
     harness.apply("web", template=LIVENESS, runState="Running")
     harness.engine.execs["alive"] = 0
     harness.settle(seconds=0)
-    assert harness.engine.box(harness.container_name("web")).state is State.RUNNING
+    assert harness.engine.container(harness.container_name("web")).state is State.RUNNING
     harness.apply("web", template=LIVENESS, runState="Suspended")
     harness.settle()
     assert harness.prober.next_due() is None

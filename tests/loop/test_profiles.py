@@ -53,7 +53,7 @@ def test_a_sandbox_has_the_profile_that_it_names(harness: LoopHarness) -> None:
     harness.apply("a", template={"securityLevel": "own"})
     harness.settle()
     assert harness.condition("a", "Ready") == "True Running"
-    sandbox = harness.engine.box(harness.container_name("a"))
+    sandbox = harness.engine.container(harness.container_name("a"))
     assert sandbox.limits.memory_bytes == 96 << 20
     assert accepted(harness) == "True Accepted"
     effective = stored(harness).status["effective"]
@@ -75,29 +75,29 @@ def test_a_changed_profile_recreates_nothing_until_the_next_start(harness: LoopH
     harness.apply("a", template={"securityLevel": "own"})
     harness.settle()
     name = harness.container_name("a")
-    before = harness.engine.box(name).id
+    before = harness.engine.container(name).id
     profile(harness, tmpfs=[{"mountPath": "/tmp", "size": "8Mi"}])
     harness.settle()
     assert harness.condition("a", "Outdated") == "True RenderedDifferently"
-    assert harness.engine.box(name).id == before
+    assert harness.engine.container(name).id == before
     harness.engine.kill(name)
     harness.settle()
     assert harness.condition("a", "Outdated") == "False UpToDate"
-    assert harness.engine.box(name).id != before
+    assert harness.engine.container(name).id != before
 
 
 def test_what_policy_grants_no_more_is_refused_in_words_and_stops_nothing(harness: LoopHarness) -> None:
     profile(harness, capabilities=["NET_RAW"])
     harness.apply("a", template={"securityLevel": "own"})
     harness.settle()
-    before = harness.engine.box(harness.container_name("a")).id
+    before = harness.engine.container(harness.container_name("a")).id
     harness.policy = Policy()
     harness.daemon()
     harness.settle()
     assert accepted(harness) == "False Refused"
     assert "effective" not in stored(harness).status
     assert harness.condition("a", "Accepted") == "False Refused"
-    assert harness.engine.box(harness.container_name("a")).id == before
+    assert harness.engine.container(harness.container_name("a")).id == before
     answer = harness.get("a")
     assert answer is not None
     (message,) = [condition["message"] for condition in answer.status["conditions"] if condition["type"] == "Accepted"]
@@ -207,4 +207,4 @@ def test_the_plan_of_a_changed_profile_tells_whom_it_concerns(harness: LoopHarne
     assert [type(action).__name__ for action in difference.forecasts[0].actions] == ["UpdateLimits"]
     harness.services.apply.apply([Source("test", changed)])
     harness.settle()
-    assert harness.engine.box(harness.container_name("a")).limits.memory_bytes == 64 << 20
+    assert harness.engine.container(harness.container_name("a")).limits.memory_bytes == 64 << 20

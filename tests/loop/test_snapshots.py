@@ -192,7 +192,7 @@ def test_a_change_during_a_capture_disturbs_neither(harness: SnapshotHarness, ch
         harness.apply("a", resources={"limits": {"memory": "96Mi"}})
     harness.settle()
     assert harness.condition("a", "Ready") == "True Running"
-    container = harness.engine.box(harness.container_name("a"))
+    container = harness.engine.container(harness.container_name("a"))
     assert change == "rename" or container.limits.memory_bytes == 96 << 20
     ending.set()
     harness.keep()

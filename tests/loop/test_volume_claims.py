@@ -104,7 +104,7 @@ def test_two_claims_of_one_pool_have_a_volume_each(harness: LoopHarness) -> None
     assert len(warm) == 2
     for stored in sandboxes:
         assert harness.condition(stored.name, "Ready") == "True Running"
-        bound = harness.engine.box(harness.container_name(stored.name)).mounts
+        bound = harness.engine.container(harness.container_name(stored.name)).mounts
         assert [mount.source for mount in bound] == [f"data-{stored.name}"]
 
 
@@ -178,10 +178,10 @@ def test_a_new_claim_template_recreates_nothing_that_runs(harness: LoopHarness) 
     apply(harness, template(), pool())
     harness.settle()
     claimed(harness, "a")
-    before = harness.engine.box(harness.container_name("a"))
+    before = harness.engine.container(harness.container_name("a"))
     apply(harness, template(volumeClaimTemplates=[CLAIM]))
     harness.settle()
-    now = harness.engine.box(harness.container_name("a"))
+    now = harness.engine.container(harness.container_name("a"))
     assert (now.id, now.started_at) == (before.id, before.started_at)
     assert harness.condition("a", "Outdated").startswith("True")
 
@@ -297,10 +297,10 @@ def test_a_template_that_passes_to_claims_interrupts_nothing_that_runs(harness: 
     """The way out that the refusal of a pool names: the same place, with a volume of its own from the next start on."""
     apply(harness, template(volumes=[SHARED]))
     claimed(harness, "a")
-    before = harness.engine.box(harness.container_name("a"))
+    before = harness.engine.container(harness.container_name("a"))
     apply(harness, template(volumes=None, volumeClaimTemplates=[SHARED]), pool())
     harness.settle()
-    now = harness.engine.box(harness.container_name("a"))
+    now = harness.engine.container(harness.container_name("a"))
     assert (now.id, now.started_at) == (before.id, before.started_at)
     assert [mount.source for mount in now.mounts] == ["shared"]
     assert (harness.condition("a", "Ready"), harness.condition("a", "Outdated")[:4]) == ("True Running", "True")

@@ -77,7 +77,7 @@ def test_parameters_and_outputs_reach_stages_as_variables(harness: RunHarness) -
     harness.put("Workflow", "w", **workflow(*stages, parameters=[{"name": "ref", "default": "main; rm -rf /"}]))
     harness.put("Sandbox", "s", template={"image": "paddock/test-tiny:1", "command": ["sleep", "1000"]})
     harness.settle(seconds=1)
-    container = harness.engine.box(harness.container_name("s"))
+    container = harness.engine.container(harness.container_name("s"))
     (harness.engine.files.root(container.id) / "workspace" / "version").write_text("1.2\n")
     requested: list[dict[str, str]] = []
     begin = harness.engine.exec
@@ -182,7 +182,7 @@ def _in_sandbox(harness: RunHarness, **files: bytes) -> Path:
     """A sandbox `s` with these files in its workspace; the folder that is its root."""
     harness.put("Sandbox", "s", template={"image": "paddock/test-tiny:1", "command": ["sleep", "1000"]})
     harness.settle(seconds=1)
-    root = harness.engine.files.root(harness.engine.box(harness.container_name("s")).id)
+    root = harness.engine.files.root(harness.engine.container(harness.container_name("s")).id)
     for name, data in files.items():
         (root / "workspace" / name).write_bytes(data)
     return root / "workspace"

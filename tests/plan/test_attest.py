@@ -6,7 +6,7 @@ from tests.plan.history import History
 
 
 def state(history: History) -> State:
-    return history.engine.box(history.container_name("web")).state
+    return history.engine.container(history.container_name("web")).state
 
 
 def test_a_sandbox_is_secured_before_it_is_ready(history: History) -> None:

@@ -29,7 +29,7 @@ def test_a_sandbox_says_what_confines_it_and_a_host_that_lacks_it_makes_none(his
     history.apply("a", template={"appArmorProfile": "docker-default", "runtime": "runsc"})
     history.settle()
     assert history.condition("a", "Ready") == "True Running"
-    config = history.engine.box(history.container_name("a")).config
+    config = history.engine.container(history.container_name("a")).config
     assert config is not None
     assert (config.runtime, config.security_options[-1]) == ("runsc", "apparmor=docker-default")
     becomes(history, FACTS)

@@ -24,7 +24,7 @@ def test_a_sandbox_is_stopped_for_good_when_its_deadline_passes(history: History
     assert history.condition("web", "Ready") == "True Running"
     history.go_on(2)
     assert history.condition("web", "Finished") == "True DeadlineExceeded"
-    assert history.engine.box(history.container_name("web")).state is State.EXITED
+    assert history.engine.container(history.container_name("web")).state is State.EXITED
     assert history.status("web")["lastTermination"]["reason"] == "DeadlineExceeded"
     history.daemon()
     history.go_on(10_000)
@@ -74,7 +74,7 @@ def test_a_new_generation_runs_for_as_long_again(history: History) -> None:
 def test_a_change_during_its_stop_lets_it_end_and_starts_it_again(history: History) -> None:
     history.apply("web", lifecycle=DEADLINE)
     history.settle(seconds=0)
-    history.engine.box(history.container_name("web")).ignores_term = True
+    history.engine.container(history.container_name("web")).ignores_term = True
     history.go_on(101)
     assert history.condition("web", "Ready") == "False Stopping"
     history.apply("web", lifecycle={**DEADLINE, "activeDeadlineSeconds": 500})
@@ -107,7 +107,7 @@ def test_paused_time_counts(history: History) -> None:
     assert history.condition("web", "Finished") == "False NotFinished"
     history.go_on(2)
     assert history.condition("web", "Finished") == "True DeadlineExceeded"
-    assert history.engine.box(history.container_name("web")).state is State.EXITED
+    assert history.engine.container(history.container_name("web")).state is State.EXITED
 
 
 @pytest.mark.parametrize("lifecycle", [{"keepRunning": True}, DEADLINE], ids=["completed", "deadline"])

@@ -48,9 +48,9 @@ def test_gpus_go_to_the_engine_and_another_number_is_another_container(history: 
     history.engine.gpu_driver = True
     quota(history, {"gpus": 2})
     sandbox(history, "a", gpus=1)
-    assert history.engine.box(history.container_name("a")).gpus == 1
+    assert history.engine.container(history.container_name("a")).gpus == 1
     sandbox(history, "a", gpus=2)
-    assert history.engine.box(history.container_name("a")).gpus == 2
+    assert history.engine.container(history.container_name("a")).gpus == 2
     create_containers = [entry for entry in history.engine.calls if isinstance(entry, CreateContainer)]
     assert create_containers[-1].why == "spec.resources.limits.gpus changed"
     assert used(history)["gpus"] == "2"
@@ -62,12 +62,12 @@ def test_more_gpus_than_are_free_leave_what_runs_alone(history: History) -> None
     sandbox(history, "a", gpus=1)
     sandbox(history, "b", gpus=1)
     sandbox(history, "a", gpus=2)
-    assert history.engine.box(history.container_name("a")).gpus == 1
+    assert history.engine.container(history.container_name("a")).gpus == 1
     assert history.condition("a", "Ready") == "True Running"
     assert used(history)["gpus"] == "2"
     history.delete("b")
     history.settle()
-    assert history.engine.box(history.container_name("a")).gpus == 2
+    assert history.engine.container(history.container_name("a")).gpus == 2
 
 
 def test_without_a_driver_it_says_so_and_waits_for_another_spec(history: History) -> None:

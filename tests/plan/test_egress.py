@@ -62,8 +62,8 @@ def test_the_way_out_stands_before_the_sandbox_is_made(history: History) -> None
         f"create {sandbox} from paddock/test-tiny:1",
         f"start {sandbox}",
     ]
-    assert history.engine.box(proxy).networks == tuple(sorted((UPLINK, net)))
-    assert history.engine.box(sandbox).networks == (net,)
+    assert history.engine.container(proxy).networks == tuple(sorted((UPLINK, net)))
+    assert history.engine.container(sandbox).networks == (net,)
     create = next(
         entry for entry in history.engine.calls if isinstance(entry, CreateContainer) and entry.config.name == sandbox
     )
@@ -86,7 +86,7 @@ def test_it_is_an_instance_that_counts_against_quotas(history: History) -> None:
 
 def test_other_hosts_replace_the_proxy_and_not_the_sandbox(history: History) -> None:
     name = running(history, hosts=["git.example.org"])
-    before = history.engine.box(history.container_name("web")).id
+    before = history.engine.container(history.container_name("web")).id
     done = len(history.engine.calls)
     apply(history, hosts=["git.example.org", "*.example.net"])
     history.settle()
@@ -98,7 +98,7 @@ def test_other_hosts_replace_the_proxy_and_not_the_sandbox(history: History) -> 
         f"connect {proxy} to {sealed_name(name)} as {proxy_address(subnet(history))}",
         f"start {proxy}",
     ]
-    assert history.engine.box(history.container_name("web")).id == before
+    assert history.engine.container(history.container_name("web")).id == before
     assert history.condition("web", "NetworkReady") == "True Sealed"
 
 
@@ -120,7 +120,7 @@ def test_another_level_takes_it_away(history: History) -> None:
     running(history)
     history.apply("web")
     history.settle()
-    assert history.engine.box(history.container_name("web")).networks == ("none",)
+    assert history.engine.container(history.container_name("web")).networks == ("none",)
     assert set(history.engine.networks) == {UPLINK}
     assert [instance.role for instance in history.instances()] == ["sandbox"]
     assert history.condition("web", "NetworkReady") == "True NoNetwork"
@@ -131,7 +131,7 @@ def test_an_egress_container_changed_by_hand_is_replaced(history: History, how: 
     name = running(history)
     proxy = egress_name(name)
     history.clock.advance(60)
-    before = history.engine.box(proxy).id
+    before = history.engine.container(proxy).id
     if how == "kill":
         history.engine.kill(proxy)
     elif how == "remove":
@@ -146,7 +146,7 @@ def test_an_egress_container_changed_by_hand_is_replaced(history: History, how: 
         history.engine.update_limits(proxy, replace(LIMITS, pids=4096))
     history.engine.observe_now(full=True)
     history.settle()
-    after = history.engine.box(proxy)
+    after = history.engine.container(proxy)
     assert after.id != before
     assert (after.state, after.limits) == (State.RUNNING, LIMITS)
     assert after.networks == tuple(sorted((UPLINK, sealed_name(name))))
@@ -172,20 +172,20 @@ def test_an_uplink_that_is_gone_is_made_again(history: History) -> None:
     assert history.engine.networks[UPLINK].is_linked
     for name in ("web", "other"):
         assert history.condition(name, "NetworkReady") == "True Sealed"
-        assert history.engine.box(egress_name(uid(history, name))).state is State.RUNNING
+        assert history.engine.container(egress_name(uid(history, name))).state is State.RUNNING
 
 
 def test_a_renamed_egress_container_gets_its_name_back(history: History) -> None:
     proxy = egress_name(running(history))
-    before = history.engine.box(proxy)
+    before = history.engine.container(proxy)
     history.engine.rename(proxy, "mine")
     history.settle()
-    assert history.engine.box(proxy) is before
+    assert history.engine.container(proxy) is before
     assert before.state is State.RUNNING
     history.engine.rename(proxy, "mine")
     history.engine.kill("mine")
     history.settle()
-    assert history.engine.box(proxy).state is State.RUNNING
+    assert history.engine.container(proxy).state is State.RUNNING
     assert history.condition("web", "NetworkReady") == "True Sealed"
 
 
@@ -193,7 +193,7 @@ def test_a_renamed_egress_container_gets_its_name_back(history: History) -> None
 def test_egress_containers_with_swapped_names_serve_on(history: History, is_dead: bool) -> None:
     proxies = [egress_name(running(history, name)) for name in ("web", "other")]
     history.clock.advance(60)
-    before = [history.engine.box(proxy).id for proxy in proxies]
+    before = [history.engine.container(proxy).id for proxy in proxies]
     history.engine.rename(proxies[0], "aside")
     history.engine.rename(proxies[1], proxies[0])
     history.engine.rename("aside", proxies[1])
@@ -201,7 +201,7 @@ def test_egress_containers_with_swapped_names_serve_on(history: History, is_dead
         for entry in proxies:
             history.engine.kill(entry)
     history.settle()
-    after = [history.engine.box(proxy) for proxy in proxies]
+    after = [history.engine.container(proxy) for proxy in proxies]
     assert [sandbox.state for sandbox in after] == [State.RUNNING] * 2
     assert ([sandbox.id for sandbox in after] == before) is not is_dead
     assert [history.condition(name, "NetworkReady") for name in ("web", "other")] == ["True Sealed"] * 2
@@ -243,7 +243,7 @@ def test_what_runs_goes_on_without_the_guard_but_starts_no_more(history: History
     history.clock.advance(60)
     history.engine.kill(history.container_name("web"))
     history.settle()
-    assert history.engine.box(history.container_name("web")).state is State.EXITED
+    assert history.engine.container(history.container_name("web")).state is State.EXITED
     assert history.condition("web", "Ready") == "False NetworkUnguarded"
 
 
@@ -292,14 +292,14 @@ def test_a_network_removed_while_the_sandbox_was_stopped_is_made_again(history: 
     apply(history, runState="Running")
     history.settle()
     assert history.condition("web", "Ready") == "True Running"
-    assert history.engine.box(history.container_name("web")).networks == (sealed_name(name),)
+    assert history.engine.container(history.container_name("web")).networks == (sealed_name(name),)
 
 
 def test_a_sandbox_put_on_another_network_by_hand_is_taken_off(history: History) -> None:
     name = running(history)
     history.engine.connect(history.container_name("web"), "bridge", sealed_name(name))
     history.settle()
-    assert history.engine.box(history.container_name("web")).networks == (sealed_name(name),)
+    assert history.engine.container(history.container_name("web")).networks == (sealed_name(name),)
 
 
 def test_an_engine_that_restarts_ends_all_and_all_comes_back(history: History) -> None:
@@ -308,7 +308,7 @@ def test_an_engine_that_restarts_ends_all_and_all_comes_back(history: History) -
     history.engine.restart()
     history.engine.come_up()
     history.settle()
-    assert history.engine.box(egress_name(name)).state is State.RUNNING
+    assert history.engine.container(egress_name(name)).state is State.RUNNING
     assert history.condition("web", "Ready") == "True Running"
 
 

@@ -121,7 +121,7 @@ def test_too_large_is_said_before_anything_stops(history: History) -> None:
     history.settle(seconds=0)
     assert kinds(history, CheckFiles, SignalContainer) == ["CheckFiles"]
     assert history.condition("web", "FilesKept") == "False TooLarge"
-    assert history.engine.box(history.container_name("web")).state is State.RUNNING
+    assert history.engine.container(history.container_name("web")).state is State.RUNNING
     history.engine.too_large.clear()
     history.settle(seconds=400)
     assert saved(history) == {TMP: "kept"}

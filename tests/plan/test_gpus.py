@@ -32,7 +32,7 @@ def sandbox(history: History, name: str, gpus: int = 1, state: str = "Running", 
 
 
 def given(history: History, *names: str) -> list[tuple[str, ...]]:
-    return [history.engine.box(history.container_name(name)).gpu_ids for name in names]
+    return [history.engine.container(history.container_name(name)).gpu_ids for name in names]
 
 
 def ready(history: History, name: str) -> str:
@@ -64,10 +64,10 @@ def test_a_container_that_is_made_anew_keeps_its_own(history: History) -> None:
 def test_what_is_suspended_gives_its_own_back_and_gets_others(history: History) -> None:
     lists(history, "0", "1")
     sandbox(history, "a")
-    name = history.engine.box(history.container_name("a")).id
+    name = history.engine.container(history.container_name("a")).id
     sandbox(history, "a", state="Suspended")
     sandbox(history, "a")
-    assert history.engine.box(history.container_name("a")).id == name  # nobody took them meanwhile
+    assert history.engine.container(history.container_name("a")).id == name  # nobody took them meanwhile
     sandbox(history, "a", state="Suspended")
     sandbox(history, "b")
     sandbox(history, "a")
@@ -109,7 +109,7 @@ def test_without_a_list_the_engine_chooses(history: History) -> None:
     lists(history)
     sandbox(history, "a")
     assert given(history, "a") == [()]
-    assert history.engine.box(history.container_name("a")).gpus == 1
+    assert history.engine.container(history.container_name("a")).gpus == 1
 
 
 def test_one_that_names_devices_gets_those_or_waits(history: History) -> None:

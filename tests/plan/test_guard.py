@@ -40,7 +40,7 @@ def guard(history: History, words: str) -> None:
 
 
 def state(history: History, name: str) -> State:
-    return history.engine.box(history.container_name(name)).state
+    return history.engine.container(history.container_name(name)).state
 
 
 def told(history: History, name: str) -> list[str]:
@@ -58,7 +58,7 @@ def test_what_only_the_guard_confines_is_frozen_until_it_is_back(make: Make) -> 
     running(history, "open")
     for level in ("full-isolation", "development", "build"):
         running(history, level, level)
-    before = history.engine.box(history.container_name("open")).id
+    before = history.engine.container(history.container_name("open")).id
     guard(history, GONE)
     assert state(history, "open") is State.PAUSED
     assert history.condition("open", "Ready") == "False NetworkUnguarded"
@@ -71,7 +71,7 @@ def test_what_only_the_guard_confines_is_frozen_until_it_is_back(make: Make) -> 
         assert told(history, level) == []
     guard(history, "")
     assert state(history, "open") is State.RUNNING
-    assert history.engine.box(history.container_name("open")).id == before
+    assert history.engine.container(history.container_name("open")).id == before
     assert history.condition("open", "Ready") == "True Running"
     assert history.condition("open", "Secured") == "True Attested"
     assert told(history, "open") == ["GuardLost", "GuardBack"]
@@ -165,7 +165,7 @@ def test_another_spec_is_not_run_before_the_guard_is_back(make: Make) -> None:
     assert state(history, "open") is State.PAUSED
     guard(history, "")
     assert history.condition("open", "Ready") == "True Running"
-    assert ("A", "1") in history.engine.box(history.container_name("open")).config.env
+    assert ("A", "1") in history.engine.container(history.container_name("open")).config.env
 
 
 def test_the_next_daemon_knows_what_was_frozen_and_why(make: Make) -> None:

@@ -60,7 +60,7 @@ def test_a_host_that_can_not_lets_it_run(history: History) -> None:
     history.engine.hibernation = HibernationAbility(False, "NoSwap", "the host has no active swap")
     history.apply("web", runState="Hibernated", lifecycle=IDLE)
     history.settle(seconds=0)
-    assert (history.engine.box(history.container_name("web")).state, history.condition("web", "Ready")) == (
+    assert (history.engine.container(history.container_name("web")).state, history.condition("web", "Ready")) == (
         State.RUNNING,
         "False HibernationUnavailable",
     )
@@ -107,4 +107,4 @@ def test_new_limits_during_a_hibernation_wait_for_the_wake(history: History) -> 
     history.apply("web", **spec)
     history.settle(seconds=5)
     assert history.condition("web", "Resized") == "True InForce"
-    assert history.engine.box(history.container_name("web")).limits.memory_bytes == 96 << 20
+    assert history.engine.container(history.container_name("web")).limits.memory_bytes == 96 << 20

@@ -58,7 +58,7 @@ def test_a_sandbox_that_computes_is_not_idle(history: History) -> None:
     history.settle(seconds=400)
     history.settle(seconds=400)
     assert history.condition("web", "Ready") == "True Running"
-    history.engine.box(history.container_name("web")).at_rest = True
+    history.engine.container(history.container_name("web")).at_rest = True
     history.settle(seconds=130)
     assert history.condition("web", "Suspended") == "True IdleReaped"
 

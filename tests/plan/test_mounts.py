@@ -17,30 +17,31 @@ def history() -> History:
 
 def bound(history: History, name: str) -> list[str]:
     return [
-        bound_mount.mount for bound_mount in history.engine.box(history.container_name(name)).seen(readable=True).bound
+        bound_mount.mount
+        for bound_mount in history.engine.container(history.container_name(name)).seen(readable=True).bound
     ]
 
 
 def test_another_folder_is_another_container_and_the_same_one_is_not(history: History) -> None:
     history.apply("a", template={"workspace": {}}, workspace=FOLDER)
     history.settle()
-    before = history.engine.box(history.container_name("a")).id
+    before = history.engine.container(history.container_name("a")).id
     history.apply("a", template={"workspace": {}}, workspace=FOLDER, priority=1)
     history.settle()
-    assert history.engine.box(history.container_name("a")).id == before
+    assert history.engine.container(history.container_name("a")).id == before
     history.apply("a", template={"workspace": {}}, workspace={**FOLDER, "hostPath": "/srv/projects/b"})
     history.settle()
-    assert history.engine.box(history.container_name("a")).id != before
+    assert history.engine.container(history.container_name("a")).id != before
     assert bound(history, "a") == ["/workspace from host folder /srv/projects/b read-only"]
 
 
 def test_a_workspace_that_comes_later_makes_a_new_container(history: History) -> None:
     history.apply("a")
     history.settle()
-    before = history.engine.box(history.container_name("a")).id
+    before = history.engine.container(history.container_name("a")).id
     history.apply("a", workspace=FOLDER)
     history.settle()
-    assert history.engine.box(history.container_name("a")).id != before
+    assert history.engine.container(history.container_name("a")).id != before
     assert bound(history, "a") == ["/workspace from host folder /srv/projects/a read-only"]
 
 
@@ -59,7 +60,7 @@ def test_what_is_unmounted_by_hand_is_bound_again(history: History) -> None:
 def test_what_is_mounted_over_it_by_hand_is_not_secured(history: History) -> None:
     history.apply("a", template={"workspace": {}}, workspace=FOLDER)
     history.settle()
-    sandbox = history.engine.box(history.container_name("a"))
+    sandbox = history.engine.container(history.container_name("a"))
     inside = sandbox.seen(readable=True).inside
     assert inside is not None
     sandbox.tampered["mounts"] = tuple(
@@ -97,7 +98,7 @@ def test_all_is_bound_anew_before_each_start(history: History) -> None:
 def test_a_lost_record_kills_nothing(history: History) -> None:
     history.apply("a", template={"workspace": {}}, workspace=FOLDER)
     history.settle()
-    sandbox = history.engine.box(history.container_name("a"))
+    sandbox = history.engine.container(history.container_name("a"))
     history.engine.lose_record(sandbox.name)
     history.engine.observe_now(full=True)
     history.settle()
@@ -106,14 +107,14 @@ def test_a_lost_record_kills_nothing(history: History) -> None:
     history.engine.kill(sandbox.name)
     history.settle()
     assert history.condition("a", "Secured") == "True Attested"
-    assert history.engine.box(sandbox.name).id == sandbox.id, "its next start binds all anew"
+    assert history.engine.container(sandbox.name).id == sandbox.id, "its next start binds all anew"
 
 
 @pytest.mark.parametrize("path", ["/tmp", "/workspace"])
 def test_an_unmounted_folder_of_the_engines_comes_back_by_a_restart(history: History, path: str) -> None:
     history.apply("a")
     history.settle()
-    sandbox = history.engine.box(history.container_name("a"))
+    sandbox = history.engine.container(history.container_name("a"))
     assert path in {mount.path for mount in sandbox.seen(readable=True).inside.mounts}  # type: ignore[union-attr]
     history.engine.unmount_inside(sandbox.name, path)
     history.engine.observe_now()
@@ -121,4 +122,4 @@ def test_an_unmounted_folder_of_the_engines_comes_back_by_a_restart(history: His
     assert history.condition("a", "Secured") == "False MountsGone"
     history.settle()
     assert history.condition("a", "Secured") == "True Attested"
-    assert (history.condition("a", "Ready"), history.engine.box(sandbox.name).id) == ("True Running", sandbox.id)
+    assert (history.condition("a", "Ready"), history.engine.container(sandbox.name).id) == ("True Running", sandbox.id)

@@ -11,7 +11,7 @@ def history() -> History:
 
 
 def limits(history: History, name: str) -> tuple[int, int]:
-    reserved = history.engine.box(history.container_name(name)).limits
+    reserved = history.engine.container(history.container_name(name)).limits
     return reserved.cpu_millicores, reserved.memory_bytes >> 20
 
 
@@ -39,18 +39,18 @@ def test_a_changed_template_recreates_nothing_until_the_next_start(history: Hist
     history.refer("a", "tiny")
     history.settle()
     name = history.container_name("a")
-    before = history.engine.box(name).id
+    before = history.engine.container(name).id
     history.put("SandboxTemplate", "tiny", image="other:1", resources={"limits": {"memory": "64Mi"}})
     history.settle()
     assert history.condition("a", "Outdated") == "True RenderedDifferently"
-    assert history.engine.box(name).id == before
+    assert history.engine.container(name).id == before
     assert limits(history, "a")[1] == 64, "resources are changed in place"
     history.refer("a", "tiny", resources={"limits": {"memory": "96Mi"}})
     history.settle()
-    assert history.engine.box(name).id == before, "a new generation for other reasons does not recreate it either"
+    assert history.engine.container(name).id == before, "a new generation for other reasons does not recreate it either"
     history.engine.kill(name)
     history.settle()
-    assert history.engine.box(name).image_id == history.engine.images["other:1"]
+    assert history.engine.container(name).image_id == history.engine.images["other:1"]
     assert history.condition("a", "Outdated") == "False UpToDate"
 
 
@@ -61,7 +61,7 @@ def test_another_template_is_a_new_container(history: History) -> None:
     history.settle()
     history.refer("a", "two")
     history.settle()
-    assert history.engine.box(history.container_name("a")).image_id == history.engine.images["other:1"]
+    assert history.engine.container(history.container_name("a")).image_id == history.engine.images["other:1"]
 
 
 def test_from_a_template_of_its_own_to_a_named_one_and_back(history: History) -> None:
@@ -70,7 +70,7 @@ def test_from_a_template_of_its_own_to_a_named_one_and_back(history: History) ->
     history.put("SandboxTemplate", "other", image="other:1")
     history.refer("a", "other")
     history.settle()
-    assert history.engine.box(history.container_name("a")).image_id == history.engine.images["other:1"]
+    assert history.engine.container(history.container_name("a")).image_id == history.engine.images["other:1"]
     history.apply("a")
     history.settle()
-    assert history.engine.box(history.container_name("a")).image_id == history.engine.images[TINY]
+    assert history.engine.container(history.container_name("a")).image_id == history.engine.images[TINY]

@@ -80,10 +80,10 @@ def test_a_removal_that_fails_holds_up_the_end_and_is_tried_again(history: Histo
 
 def test_a_larger_one_is_grown_while_the_sandbox_runs_and_nothing_is_made_anew(history: History) -> None:
     apply(history, "a")
-    before = history.engine.box(history.container_name("a"))
+    before = history.engine.container(history.container_name("a"))
     apply(history, "a", size="16Mi")
     assert history.engine.volumes == {KEY: 16 << 20}
-    now = history.engine.box(history.container_name("a"))
+    now = history.engine.container(history.container_name("a"))
     assert (now.id, now.started_at) == (before.id, before.started_at)
     assert history.condition("a", "Ready") == "True Running"
     grown = [entry for entry in history.engine.calls if isinstance(entry, BindMounts)][-1]
@@ -92,14 +92,14 @@ def test_a_larger_one_is_grown_while_the_sandbox_runs_and_nothing_is_made_anew(h
 
 def test_a_smaller_one_is_refused_in_words_and_the_sandbox_runs_on(history: History) -> None:
     apply(history, "a")
-    before = history.engine.box(history.container_name("a")).id
+    before = history.engine.container(history.container_name("a")).id
     volume = {"name": "data", "mountPath": "/data", "size": "4Mi", "reclaimPolicy": "Delete"}
     history.apply("a", template={"volumes": [volume]})
     for _ in range(4):
         history.run_pass()
     assert history.condition("a", "Ready") == "True Running"
     assert history.condition("a", "Degraded") == "True MountRefused"
-    assert history.engine.box(history.container_name("a")).id == before
+    assert history.engine.container(history.container_name("a")).id == before
     assert history.engine.volumes == {KEY: 8 << 20}
 
 

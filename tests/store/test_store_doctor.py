@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from controller.store.doctor import inspect_store
-from tests.contract.store_worlds import box, insert
+from tests.contract.store_worlds import insert, new_sandbox
 from tests.migrated import open_store
 
 
@@ -29,9 +29,14 @@ def test_a_store_in_order_is_left_as_it_is(file: Path) -> None:
 
 def test_sandboxes_that_discard_are_named(tmp_path: Path) -> None:
     keeps, discards = ({"lifecycle": {"onSuspend": entry}} for entry in ("KeepFiles", "Discard"))
-    server = replace(box("s", spec=discards), uid="s", labels={"paddock/model-server": "m"})
+    server = replace(new_sandbox("s", spec=discards), uid="s", labels={"paddock/model-server": "m"})
     with open_store(tmp_path) as store:
-        insert(store, replace(box("a", spec=keeps), uid="a"), replace(box("b", spec=discards), uid="b"), server)
+        insert(
+            store,
+            replace(new_sandbox("a", spec=keeps), uid="a"),
+            replace(new_sandbox("b", spec=discards), uid="b"),
+            server,
+        )
     assert inspect_store(f"sqlite:///{tmp_path / 'paddock.db'}").discarding == ("default/b",)
 
 

@@ -30,7 +30,7 @@ from controller.service.errors import Unauthorized
 from controller.store import migrate
 from controller.store.sql_store import SqlStore
 from tests.conftest import HandClock
-from tests.fakes.engine import Box
+from tests.fakes.engine import FakeContainer
 from tests.loop.harness import LoopHarness
 
 RECORDED = Path(__file__).parent / "upgrade"
@@ -77,8 +77,8 @@ def harness(store: SqlStore) -> Iterator[LoopHarness]:
     engine = harness.engine
     harness.clock.advance(document["now"] + 30.0 - harness.clock.now())
     engine.images.update(document["images"])
-    sandboxes = TypeAdapter(list[Box]).validate_python(document["containers"], strict=False)
-    engine._boxes.update({sandbox.id: sandbox for sandbox in sandboxes})
+    sandboxes = TypeAdapter(list[FakeContainer]).validate_python(document["containers"], strict=False)
+    engine._containers.update({sandbox.id: sandbox for sandbox in sandboxes})
     engine.networks.update(TypeAdapter(dict[str, Network]).validate_python(document["networks"]))
     engine.places.update(TypeAdapter(dict[str, dict[str, Mount]]).validate_python(document["places"]))
     engine.volumes.update({(namespace, name): size for namespace, name, size in document["volumes"]})
