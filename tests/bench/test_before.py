@@ -21,7 +21,9 @@ from tests.daemon import ROOT, RunningDaemon, running, start_daemon, wait_for
 from tests.raw_client import Paddock
 
 BEFORE = os.environ.get("PADDOCK_BENCH_BEFORE", "")
-STARTS, ROUNDS, IN_A_BURST = 6, 20, 4
+# Starts of each and turns of a start; fewer on a busy machine.
+STARTS, ROUNDS = int(os.environ.get("PADDOCK_BENCH_STARTS", "6")), int(os.environ.get("PADDOCK_BENCH_ROUNDS", "20"))
+IN_A_BURST = 4
 pytestmark = [
     pytest.mark.bench,
     pytest.mark.docker,

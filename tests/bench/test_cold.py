@@ -10,7 +10,7 @@ import pytest
 
 from tests.daemon import RunningDaemon, running, wait_for
 
-pytestmark = [pytest.mark.bench, pytest.mark.docker]
+pytestmark = [pytest.mark.bench, pytest.mark.docker, pytest.mark.timeout(900)]
 COUNT, ROUNDS, THREADS = 40, 3, 4
 IMAGE = "paddock/test-tiny:1"
 SANDBOX = """

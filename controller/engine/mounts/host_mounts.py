@@ -246,7 +246,10 @@ class HostMounts:
         What is in memory, and can't stay (its folder has another size or place now), is saved first.
         """
         folders = [mount for mount in action.mounts if mount.kind in _FOLDERS]
-        in_place, other_folders = self._namespace.run(lambda: self._divide_folders(action))
+        in_place: tuple[str, ...] = ()
+        other_folders: dict[str, int] = {}
+        if self._kept_folders(action.uid):  # a new sandbox has none, and its start waits for each call in there
+            in_place, other_folders = self._namespace.run(lambda: self._divide_folders(action))
         try:
             if other_folders and self._saved is not None:
                 self._saved.save(action.uid, other_folders)
