@@ -1,7 +1,8 @@
 """Memory tuning: make glibc and the garbage collector return freed memory to the host.
 
 By default glibc keeps freed memory for each thread, so that one burst of work would enlarge the daemon for good.
-Modules that libraries load only if they are there are hidden from them (`UNUSED`): 7 of 120 MB after the imports.
+Modules that libraries load only if they are there are hidden from them (`UNUSED`), which only `sys.modules` tells
+them: 7 of 120 MB after the imports, of a daemon that every host of a fleet runs.
 """
 
 import ctypes

@@ -2,6 +2,9 @@
 
 On the client's socket each piece follows its length, four bytes (big-endian). The length 0 ends a direction; the other
 goes on. A connection that closes without it failed.
+
+Beside the frames of a WebSocket, which serve every other client, it is a second format for the same bytes: frames take
+twice the processor time and reach a quarter of the rate, where 0.7 of a plain relay is the goal (tests/README.md).
 """
 
 import asyncio
