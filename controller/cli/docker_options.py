@@ -66,6 +66,7 @@ _WITH_VALUE = frozenset((*_TAKEN, *IDLE, *REFUSED))
 _SHORT_FLAGS = re.compile(r"-[itqdP]+")
 
 _MEMORY = re.compile(r"(?P<number>[0-9]+(\.[0-9]+)?)(?P<unit>[bkmgt]?)b?|(?P<own>[0-9]+[KMGT]i)", re.IGNORECASE)
+_SPEC_UNITS = ("M", "G", "T")
 _UNITS = {"": 1, "b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 _CPUS = re.compile(r"[0-9]{1,4}(\.[0-9]{1,3})?|\.[0-9]{1,3}")
 _USER = re.compile(r"[0-9]{1,10}(:[0-9]{1,10})?")
@@ -113,13 +114,18 @@ def is_image(word: str) -> bool:
     return _IMAGE.fullmatch(word) is not None
 
 
-def memory_bytes(text: str) -> int:
-    """Return the bytes of `-m 512m`, as Docker counts them; also of 512Mi. Raises UsageProblem."""
+def memory(text: str) -> int | str:
+    """Return the memory limit of `-m 512m`. Raises UsageProblem.
+
+    A lower-case suffix is Docker's (2g = 2Gi), an upper-case one is a spec's: 8G and 8Gi stay as they are written.
+    """
     match = _MEMORY.fullmatch(text)
     if match is None:
         raise UsageProblem(f"--memory {text}: not understood; write a size such as 512m or 2g")
     if match["own"]:
-        return int(text[:-2]) * _UNITS[text[-2].lower()]
+        return f"{text[:-2]}{text[-2].upper()}i"
+    if text[-1] in _SPEC_UNITS:
+        return text
     return int(float(match["number"]) * _UNITS[match["unit"].lower()])
 
 

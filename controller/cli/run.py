@@ -26,6 +26,7 @@ from controller.cli.client import Client, connect, sandbox_handle, sandbox_path,
 from controller.cli.docker_options import Volume
 from controller.cli.errors import INTERRUPTED, CliError, UsageProblem
 from controller.cli.exec_relay import relay_streams
+from controller.cli.image_volumes import image_volumes, with_image_volumes
 from controller.cli.kinds import Resource
 from controller.cli.output import note
 from controller.cli.progress import pulls_shown, waiting_for
@@ -453,7 +454,21 @@ def _template(client: Client, namespace: str, request: SandboxRequest) -> tuple[
         *template.get("volumes", ()),
         *(_mount(client, namespace, volume) for volume in request.volumes),
     ]
-    return {**template, **{name: value for name, value in changes.items() if value}}, stored
+    template = {**template, **{name: value for name, value in changes.items() if value}}
+    if request.image:
+        template = with_image_volumes(template, _image_volumes(client, request))
+    return template, stored
+
+
+def _image_volumes(client: Client, request: SandboxRequest) -> Sequence[str]:
+    """Return the VOLUMEs of the request's image, which is pulled if it is missing; () if that is refused or fails.
+
+    The sandbox then says why, or its host can pull it.
+    """
+    try:
+        return image_volumes(client, request.image, host=request.host)
+    except Refused:
+        return ()
 
 
 def _mount(client: Client, namespace: str, volume: Volume) -> dict[str, Any]:

@@ -65,6 +65,7 @@ from controller.service.models.use import ModelUse
 from controller.service.objects.apply import Apply
 from controller.service.objects.claims import Claims
 from controller.service.objects.compose import Compose
+from controller.service.objects.image_volumes import ImageVolumes
 from controller.service.objects.objects import Objects
 from controller.service.objects.patch import Patch
 from controller.service.objects.pipeline import Pipeline
@@ -330,7 +331,14 @@ def make_services(
     )
     objects = Objects(store=store, registry=registry, wake=loop.wake, clock=clock, sources=sources)
     fleet = make_fleet(
-        pipeline, objects, watches, snapshot=loop.snapshot, policy=policy, meter=meter, patch=Patch(pipeline, sources)
+        pipeline,
+        objects,
+        watches,
+        snapshot=loop.snapshot,
+        policy=policy,
+        meter=meter,
+        patch=Patch(pipeline, sources),
+        images=host.images,
     )
     calls = AgentCalls(store=store, agents=host.agents, clock=clock, meter=meter)
     sandbox = make_sandbox(
@@ -354,10 +362,11 @@ def make_fleet(
     policy: Policy,
     meter: Meter | None,
     patch: Patch,
+    images: Images,
 ) -> FleetServices:
     """Build the use-cases over the store that the pipeline writes to."""
     store, clock = pipeline.store, pipeline.clock
-    apply = Apply(pipeline, meter)
+    apply = Apply(pipeline, meter, ImageVolumes(images))
     token_expirations = TokenExpirations(clock, store.tokens.all if pipeline.place.shares_store else None)
     return FleetServices(
         registry=pipeline.registry,

@@ -36,6 +36,20 @@ def test_progress_ends_with_the_result(world: World) -> None:
         assert [each["names"] for each in listed] == [[BASE], [TOOL]]
 
 
+def test_an_image_says_its_volumes(world: World) -> None:
+    world.images.remote[TOOL] = "sha256:" + "d" * 64
+    world.images.volumes[TOOL] = ("/data",)
+    with opened(world), client(world) as root:
+        inspected = f"{PREFIX}/images/inspect"
+        assert root.get(inspected, params={"image": TOOL}).status_code == 404
+        *_, last = lines(post(root, "pull", image=TOOL))
+        answer = root.get(inspected, params={"image": TOOL})
+        assert (answer.json(), answer.json()["volumes"]) == (last["image"], ["/data"])
+        assert root.get(inspected, params={"image": TOOL, "host": "none"}).status_code == 404
+    with opened(world), client(world, token(world, "user", images=("other/*",))) as user:
+        assert user.get(inspected, params={"image": TOOL}).status_code == 404
+
+
 def test_admins_delete_images_that_nothing_uses(world: World) -> None:
     world.images.remote[TOOL] = "sha256:" + "d" * 64
     with opened(world), client(world) as root:

@@ -25,6 +25,7 @@ _OF_ONE_HOST = {each.name for each in fields(SandboxServices)} | {"file_requests
 # Routes that use one host's work, and are answered by the daemon that is asked.
 ANSWERED_HERE = {
     f"{PREFIX}/images": "the daemon that is asked asks the others",
+    f"{PREFIX}/images/inspect": "on the host that the query names, else the daemon that is asked asks the others",
     f"{PREFIX}/images/pulling": "pulls are those of the host that is asked",
     f"{PREFIX}/images/pull": "done on the host that the query names",
     f"{PREFIX}/images/build": "as above",

@@ -6,7 +6,9 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
+from controller.cli import docker_options
 from controller.cli.main import cli
+from controller.kinds.common.quantity import format_bytes, parse_bytes
 from tests.helpers_api import World
 
 SLEEP = ["sleep", "infinity"]
@@ -68,6 +70,14 @@ def test_forms_that_create_a_sandbox(served: World, words: list[str], template: 
 def test_limits_are_those_of_docker(served: World) -> None:
     spec, _ = created(served, "-m", "512m", "--cpus", "1.5", "--pids-limit=99", "busybox", "ls")
     assert spec["resources"]["limits"] == {"memory": "512Mi", "cpu": "1500m", "pids": 99}
+
+
+@pytest.mark.parametrize(
+    ("text", "memory"),
+    [("8G", "8G"), ("8g", "8Gi"), ("8Gi", "8Gi"), ("512M", "512M"), ("8gb", "8Gi"), ("1.5g", "1536Mi"), ("2k", "2Ki")],
+)
+def test_memory_reads_back_as_it_is_written(text: str, memory: str) -> None:
+    assert format_bytes(parse_bytes(docker_options.memory(text))) == memory
 
 
 def test_a_volume_is_one_of_the_namespace(served: World) -> None:

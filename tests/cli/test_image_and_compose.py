@@ -108,6 +108,7 @@ def test_image_errors_are_messages(paddock: Run, served: World, tmp_path: Path) 
 
 
 def test_a_refused_up_loses_no_ended_service(paddock: Run, served: World, tmp_path: Path) -> None:
+    served.images.remote["tiny:1"] = "sha256:" + "d" * 64
     path = compose_file(tmp_path, "services: {once: {image: 'tiny:1'}, web: {image: 'tiny:1'}}")
     assert paddock("apply", "--compose", path).exit_code == 0
     finished = {"type": "Finished", "status": "True", "reason": "Completed", "observedGeneration": 1}
@@ -117,3 +118,23 @@ def test_a_refused_up_loses_no_ended_service(paddock: Run, served: World, tmp_pa
     assert (done.exit_code, "run once more" in done.stderr) == (1, False), done.output
     assert "is being deleted" in done.stderr
     assert served.sandbox("my-shop-once").deleted_at is None
+
+
+def test_image_volumes_become_volumes(paddock: Run, served: World, tmp_path: Path) -> None:
+    served.images.remote[TOOL] = "sha256:" + "d" * 64
+    served.images.volumes[TOOL] = ("/data",)
+    path = compose_file(tmp_path, f"services:\n  db: {{image: '{TOOL}'}}\n  web: {{image: 'none:1'}}\n")
+    done = paddock("compose", "-f", path, "up", "-d", "db", "web")
+    assert (done.exit_code, f"{path}:3:16: spec.template.image: none:1: the registry" in done.stderr) == (1, True)
+    assert not served.store.list("Sandbox")[0]
+    done = paddock("compose", "-f", path, "up", "-d", "db", "--timeout", "1ms")
+    assert f"{path}:2:8: services.db.image: the image keeps data in /data: a volume of 1Gi" in done.stderr
+    volumes = served.sandbox("my-shop-db").spec["template"]["volumes"]
+    assert [(volume["name"], volume["mountPath"]) for volume in volumes] == [("my-shop-db--data", "/data")]
+    paddock("apply", "--compose", path)
+    assert served.sandbox("my-shop-db").spec["template"]["volumes"] == volumes
+    done = paddock("run", "--wait", "1ms", "-d", "--name", "one", "-v", "own:/srv", TOOL)
+    assert f"note: {TOOL} keeps data in /data: a volume of 1Gi there, which is deleted with the sandbox" in done.stderr
+    (claim,) = served.sandbox("one").spec["template"]["volumeClaimTemplates"]
+    assert (claim["mountPath"], claim["size"], claim["reclaimPolicy"]) == ("/data", "1Gi", "Delete")
+    assert "keeps data" not in paddock("run", "--wait", "1ms", "-d", "-v", "own:/data", TOOL).stderr

@@ -247,11 +247,12 @@ def test_a_built_image_is_ours(world: World, name: str) -> None:
 
 
 def test_an_image_says_what_it_runs(world: World, name: str) -> None:
-    lines = ('ENTRYPOINT ["serve", "--stdio"]', 'CMD ["all"]', "WORKDIR /srv")
+    lines = ('ENTRYPOINT ["serve", "--stdio"]', 'CMD ["all"]', "WORKDIR /srv", "VOLUME /data /cache")
     done(world.images.build(a_build(name, *lines)))
     made = world.images.find(name)
     assert made is not None
     assert (made.entrypoint, made.command, made.working_dir) == (("serve", "--stdio"), ("all",), "/srv")
+    assert made.volumes == ("/cache", "/data")
     assert made.program() == ("serve", "--stdio", "all")
     assert made.program(("one",)) == ("serve", "--stdio", "one")
     assert world.images.remove(HostImage(made.id, (name,))) == ""

@@ -19,6 +19,7 @@ from controller.documents.compose.compose import (
     read_compose,
     variable_names,
 )
+from controller.documents.compose.mounts import image_volume, nameless_volume
 from controller.kinds.common.problem import MOST_PROBLEMS, Problem
 from controller.kinds.registry import discover
 
@@ -188,3 +189,52 @@ def test_a_low_port_brings_no_hosts(network: str) -> None:
     assert document.spec["network"]["allowedHosts"] == []
     (named,) = read(text % ", network: {allowedHosts: [example.com]}").documents
     assert named.spec["network"]["allowedHosts"] == ["example.com"]
+
+
+VOLUMES = """\
+name: shop
+services:
+  db:
+    image: mongo:7
+    volumes: [data:/data/db]
+  cache: {image: "redis:7", tmpfs: [/data]}
+  app: {image: "java:8"}
+volumes: {data: {}}
+"""
+IMAGE_VOLUMES = {"mongo:7": ["/data/db", "/data/configdb/"], "redis:7": ["/data"], "java:8": ["/tmp", "/var/lib/app"]}
+
+
+def test_services_get_volumes_where_their_images_declare_them() -> None:
+    composed = read(VOLUMES, image_volumes=IMAGE_VOLUMES)
+    assert not composed.problems
+    templates = [document.spec["template"] for document in composed.documents]
+    mounts = [[(volume["name"], volume["mountPath"]) for volume in spec.get("volumes", ())] for spec in templates]
+    assert mounts == [
+        [("shop-data", "/data/db"), ("shop-db--data-configdb", "/data/configdb")],
+        [],
+        [("shop-app--var-lib-app", "/var/lib/app")],
+    ]
+    assert [mount["mountPath"] for mount in templates[2]["tmpfs"]] == ["/tmp"]
+    assert composed.volumes == {"shop-data", "shop-db--data-configdb", "shop-app--var-lib-app"}
+    notes = [str(note) for note in composed.notes if "the image keeps data" in note.message]
+    assert notes[0].startswith("compose.yaml:4:5: services.db.image: the image keeps data in /data/configdb: a volume")
+    assert len(notes) == 2
+
+
+@pytest.mark.parametrize(
+    ("mount", "message"),
+    [("./a:/data/a", "can't have /data/a in it; have it in memory (`tmpfs: "), ("./a:/", "")],
+)
+def test_mounts_in_an_image_volume_are_refused(mount: str, message: str) -> None:
+    file = f"name: a\nservices:\n  x:\n    image: redis:7\n    volumes: ['{mount}']\n"
+    (problem,) = read(file, folder="/srv", image_volumes={"redis:7": ["/data"]}).problems
+    assert (problem.line, problem.column) == ((4, 12) if message else (5, 15))
+    assert message in problem.message
+
+
+def test_long_names_of_image_volumes_stay_apart() -> None:
+    prefix = "a-project-with-a-long-name-its-database"
+    names = {image_volume(prefix, path) for path in ("/var/lib/postgresql/data", "/var/lib/postgresql/more")}
+    assert len(names) == 2
+    assert all(len(name) <= 52 for name in names)
+    assert image_volume("shop-db", "/data") == nameless_volume("shop-db", "/data") == "shop-db--data"

@@ -277,7 +277,7 @@ def test_an_uncovered_image_volume_is_refused(world: World, uid: str) -> None:
         outcome = world.engine.act(world.create(uid, image=image, tmpfs=(Tmpfs("/data", 1 << 20),)))
         assert isinstance(outcome, Transient)
         assert outcome.reason == "ImageRefused"
-        assert "VOLUME /more" in outcome.message
+        assert "`volumeClaimTemplates: [{name: image-data, mountPath: /more, size: 1Gi}]`" in outcome.message
         assert world.engine.observe().containers == {}
         covered = world.running(uid, image=image, tmpfs=(Tmpfs("/data", 1 << 20), Tmpfs("/more", 1 << 20)))
         mounts = output(world, covered, "grep -E ' (/data|/more) ' /proc/mounts").splitlines()

@@ -41,9 +41,9 @@ class FakeWork:
 class FakeImages:
     """Fake images. `names` maps names to ids, `used` returns ids in use by containers, `mounted` those of their agents.
 
-    `remote` is what registries have, by name; `locked` are names whose registry wants a login. `sizes`, `triggers` and
-    `programs` (entrypoint, command, folder) are of images by name. `opened` are the pieces of work so far. `away`: the
-    engine is down.
+    `remote` is what registries have, by name; `locked` are names whose registry wants a login. `sizes`, `triggers`,
+    `programs` (entrypoint, command, folder) and `volumes` are of images by name. `opened` are the pieces of work so
+    far. `away`: the engine is down.
     """
 
     def __init__(
@@ -59,6 +59,7 @@ class FakeImages:
         self.sizes: dict[str, int] = {}
         self.triggers: set[str] = set()
         self.programs: dict[str, tuple[tuple[str, ...], tuple[str, ...], str]] = {}
+        self.volumes: dict[str, tuple[str, ...]] = {}
         self.asked: list[ImageBuild] = []
         self.opened: list[FakeWork] = []
         self.pulls: list[ImagePull] = []
@@ -77,7 +78,9 @@ class FakeImages:
         size, digests = self.sizes.get(name, 0), (f"{name.rpartition(':')[0]}@{found}",) if name in self._moved else ()
         entrypoint, command, folder = self.programs.get(name, ((), (), ""))
         made = HostImage(image.id, image.names, digests, size, triggers=name in self.triggers)
-        return replace(made, entrypoint=entrypoint, command=command, working_dir=folder)
+        return replace(
+            made, entrypoint=entrypoint, command=command, working_dir=folder, volumes=self.volumes.get(name, ())
+        )
 
     def pull(self, name: str, *, seconds: float) -> FakeWork:
         def steps() -> Iterator[ImageProgress]:
@@ -123,6 +126,7 @@ class FakeImages:
         said = {name: rest for name, _, rest in (line.partition(" ") for line in lines)}
         words = (tuple(json.loads(said.get(name, "[]"))) for name in ("ENTRYPOINT", "CMD"))
         self.programs[ask.tag] = (*words, said.get("WORKDIR", ""))
+        self.volumes[ask.tag] = tuple(sorted(said.get("VOLUME", "").split()))
         self.built[made] = any(line.startswith("LABEL") and OURS in line for line in lines)
 
     def _work(self, what: str, steps: Iterator[ImageProgress]) -> FakeWork:

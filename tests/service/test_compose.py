@@ -120,3 +120,17 @@ def test_a_caller_needs_the_rights_of_apply_and_delete(world: World) -> None:
         with pytest.raises(errors.Forbidden):
             results(world, namespace="other")
         assert len(down(world)) == 2
+
+
+def test_services_get_the_volumes_of_their_images(world: World) -> None:
+    world.images.remote["tiny:1"] = "sha256:" + "d" * 64
+    list(world.services.images.pull("tiny:1"))
+    world.images.volumes["tiny:1"] = ("/cache",)
+    upped = world.services.compose.up(FILE)
+    assert any("the image keeps data in /cache" in note.message for note in upped.notes)
+    mounts = [volume["name"] for volume in world.sandbox("shop-db").spec["template"]["volumes"]]
+    assert mounts == ["shop-data", "shop-db--cache"]
+    world.images.volumes["tiny:1"] = ()  # a request's own facts come first: its image may be on another host
+    project = Project(image_volumes={"tiny:1": ["/cache"]})
+    (*_, applied) = world.services.apply.apply([Source("compose.yaml", FILE, project)])
+    assert applied.result == "unchanged"

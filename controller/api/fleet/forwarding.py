@@ -43,11 +43,11 @@ BY_STORE = frozenset(("open", "close"))
 COLLECTED = frozenset(
     (
         *(f"{PREFIX}/sandboxes/-/metrics", f"{PREFIX}/namespaces/{{namespace}}/sandboxes/-/metrics"),
-        f"{PREFIX}/images",
+        *(f"{PREFIX}/images", f"{PREFIX}/images/inspect"),
     )
 )
 # What is done on the host that the request names, else on the one that is asked.
-ON_ONE_HOST = frozenset(f"{PREFIX}/images/{work}" for work in ("pull", "push", "build"))
+ON_ONE_HOST = frozenset(f"{PREFIX}/images/{work}" for work in ("pull", "push", "build", "delete"))
 # Objects that each belong to one host, which alone knows them, or their status: hosted.py.
 HOSTED = frozenset(
     path

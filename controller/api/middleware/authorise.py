@@ -45,7 +45,7 @@ _SELF = (
 _OWN_RULES = ("/mcp", "/mcp/servers")  # each tool, or server, authorises its call
 _APPLY = (f"{PREFIX}/apply", f"{PREFIX}/diff")
 _IMAGES = tuple(
-    f"{PREFIX}/images{suffix}" for suffix in ("", "/pull", "/pulling")
+    f"{PREFIX}/images{suffix}" for suffix in ("", "/inspect", "/pull", "/pulling")
 )  # the use-case decides, by each image's name
 _COMMANDS = ("exec", "execs")
 _AGENT = ("mcp", "mcp/execute")

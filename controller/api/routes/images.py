@@ -35,7 +35,10 @@ _LIST = "ImageList"
 
 
 class Image(models.Shape):
-    """One image on a host. `createdTime` is RFC 3339 in UTC; `host` is left out where there is one."""
+    """One image on a host. `createdTime` is RFC 3339 in UTC; `host` is left out where there is one.
+
+    `volumes` are its VOLUMEs; lists leave them out.
+    """
 
     id: str
     names: list[str]
@@ -43,6 +46,7 @@ class Image(models.Shape):
     sizeBytes: int
     createdTime: str
     host: str | None = None
+    volumes: list[str] | None = None
 
 
 class ImageList(models.Shape):
@@ -130,6 +134,24 @@ def list_(request: Request, services: UseCases) -> JSONResponse:
             missing.append(unreadable(host))
     items.sort(key=lambda entry: (entry["names"], entry["host"]))
     return JSONResponse({**head, "items": items, "missing": hosted.missing_as_json(missing)})
+
+
+@routes.get(
+    "/images/inspect",
+    operation_id="inspectImage",
+    responses={200: {"model": Image}, **models.failures(errors.NotFound, errors.ServiceUnavailable)},
+)
+def inspect(request: Request, services: UseCases, image: ImageQuery, host: HostQuery = "") -> JSONResponse:
+    """One image by its name, with its VOLUMEs: of the host that the query names, else of the first that has it."""
+    hosted.to_host(request, host, f"image `{image}`")
+    try:
+        return JSONResponse(_inspected_json(services.images.get(image)))
+    except errors.NotFound:
+        collected = collect(request) if not host else None
+        for other_host, answer in collected.answers.items() if collected is not None else ():
+            if "volumes" in answer:
+                return JSONResponse({**answer, "host": other_host})
+        raise
 
 
 @routes.get("/images/pulling", operation_id="listImagePulls", responses={200: {"model": PullList}})
@@ -254,7 +276,7 @@ class _Lines(Iterator[Chunk]):
             return _line(_step(next(self._task)))
         except StopIteration:
             self._over = True
-            return _line({"image": _image_json(self._task.image) if self._task.image else None})
+            return _line({"image": _inspected_json(self._task.image) if self._task.image else None})
         except errors.ServiceError as error:
             self._over = True
             return _line({"error": serialize.failure(error)})
@@ -276,6 +298,10 @@ def _step(step: ImageProgress) -> dict[str, Any]:
         "totalBytes": step.total_bytes,
     }
     return {name: value for name, value in fields.items() if value}
+
+
+def _inspected_json(image: HostImage) -> dict[str, Any]:
+    return {**_image_json(image), "volumes": list(image.volumes)}
 
 
 def _image_json(image: HostImage) -> dict[str, Any]:

@@ -37,6 +37,11 @@ class Images:
         answer: dict[str, Any] = self._connection.get("images")
         return answer
 
+    def inspect(self, image: str, *, host: str = "") -> dict[str, Any]:
+        """Return an image with its `volumes`; with no host, from the first that has it. Raises Refused."""
+        answer: dict[str, Any] = self._connection.get("images/inspect", image=image, host=host)
+        return answer
+
     def pull(self, image: str, progress: Progress = lambda _: None, *, host: str = "") -> dict[str, Any]:
         """Pull an image; return it. Raises Refused, ClientError."""
         return self._work("pull", [("image", image), *_at(host)], None, progress)

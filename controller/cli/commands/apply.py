@@ -63,11 +63,13 @@ def apply_(
     paddock apply --compose compose.yaml --var TAG=1
     paddock apply -f specs/quickstart.yaml --wait
     """
+    from controller.cli.client import connect
+
     _refuse_contradictions(bool(files_), bool(compose_file), dry_run, plan=plan, prints=wait or bool(output))
     compose = ComposeFile.of(compose_file, project, variables, allow_outside=allow_outside)
     good: Sequence[Document] = ()
     if compose is not None:
-        good = compose.add_set(as_set, namespace)
+        compose, good = compose.prepare(as_set, namespace, connect(ctx) if dry_run != "client" else None)
     documents = [compose.body()] if compose is not None else files.read(files_, recursive=recursive)
     body = {"documents": documents, "namespace": namespace, **set_fields(**as_set)}
     if dry_run == "client":
@@ -75,8 +77,6 @@ def apply_(
         if as_set["prune"]:
             _print_pruned(ctx, body)
         return
-    from controller.cli.client import connect
-
     client = connect(ctx)
     if plan:
         _print_plan(client, body)

@@ -197,11 +197,11 @@ def up(
     if remove_orphans and services:
         raise click.UsageError("--remove-orphans is about all services; name none, or leave it out")
     start = time.monotonic()
-    as_set: dict[str, Any] = {"applyset": None, "prune": remove_orphans}
-    file.add_set(as_set, namespace)
     composed = file.composed(namespace)
     if not no_build:
         _build(client, file, composed.builds, always=build)
+    as_set: dict[str, Any] = {"applyset": None, "prune": remove_orphans}
+    file, _ = file.prepare(as_set, namespace, client, pulls=True)
     body = {
         "documents": [file.body()],
         "namespace": namespace,
@@ -382,7 +382,8 @@ def down(ctx: click.Context, /, namespace: str | None, volumes: bool, timeout: f
 
     project = _Project(ctx, namespace, options)
     name, client = project.name(), connect(ctx)
-    composed = project.file().composed(namespace) if volumes else None  # it alone says which volumes others may use
+    # The file alone says which volumes others may use.
+    composed = project.file().composed_with_volumes(client, namespace) if volumes else None
     compose_ports.stop(project.ports_file(name))
     members = f"{LABEL}={apply_set_name(project.namespace, name)}"
     path = f"namespaces/{project.namespace}/sandboxes"
@@ -402,11 +403,12 @@ def down(ctx: click.Context, /, namespace: str | None, volumes: bool, timeout: f
 def _nameless_volumes(project_name: str, sandbox: Object) -> Iterator[str]:
     """Yield the volumes that have their names from where they are mounted; the file may lack their service by now."""
     from controller.documents.compose.compose import SERVICE_LABEL
-    from controller.documents.compose.mounts import nameless_volume
+    from controller.documents.compose.mounts import image_volume, nameless_volume
 
     service = sandbox["metadata"]["labels"].get(SERVICE_LABEL, "")
     for volume in (sandbox["spec"].get("template") or {}).get("volumes") or ():
-        if volume["name"] == nameless_volume(f"{project_name}-{service}", volume["mountPath"]):
+        place = (f"{project_name}-{service}", volume["mountPath"])
+        if volume["name"] in (nameless_volume(*place), image_volume(*place)):
             yield str(volume["name"])
 
 

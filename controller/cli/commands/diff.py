@@ -7,6 +7,7 @@ from typing import Any
 import click
 
 from controller.cli import files
+from controller.cli.client import connect
 from controller.cli.compose.file import ComposeFile, allow_outside_option, compose_options
 from controller.cli.errors import CliError, UsageProblem
 from controller.cli.options import files_option, namespace_option, set_fields, set_options
@@ -49,7 +50,7 @@ def diff_(
     try:
         compose = ComposeFile.of(compose_file, project, variables, allow_outside=allow_outside)
         if compose is not None:
-            compose.add_set(as_set, namespace)
+            compose, _ = compose.prepare(as_set, namespace, connect(ctx))
         fields = {} if compose is not None and deletion else set_fields(**as_set)
         documents = [compose.body()] if compose is not None else files.read(files_, recursive=recursive)
         items = _ask(ctx, documents, namespace, plan=plan, delete=deletion, **fields)
@@ -66,8 +67,6 @@ def diff_(
 
 
 def _ask(ctx: click.Context, documents: Any, namespace: str | None, **options: Any) -> list[dict[str, Any]]:
-    from controller.cli.client import connect
-
     body = {"documents": documents, "namespace": namespace, **options}
     items: list[dict[str, Any]] = connect(ctx).request("POST", "diff", json=body)["items"]
     return items

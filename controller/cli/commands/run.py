@@ -91,7 +91,13 @@ def _docker_options(command: F) -> F:
 )
 @click.option("--host", default="", metavar="NAME", help="The host to run on. [default: the scheduler's choice]")
 @click.option("--gpus", default="", metavar="NUMBER|all|device=ID[,ID]", help="GPUs, as `docker run --gpus`.")
-@click.option("-m", "--memory", default="", metavar="SIZE", help="Memory limit: 512m, 2g.")
+@click.option(
+    "-m",
+    "--memory",
+    default="",
+    metavar="SIZE",
+    help="Memory limit: 512m, or 2g (2Gi, as Docker's); 2G is a spec's.",
+)
 @click.option("--cpus", default="", metavar="NUMBER", help="CPU limit in cores: 1.5.")
 @click.option("--pids-limit", type=click.IntRange(min=1), metavar="NUMBER", help="Limit of processes and threads.")
 @click.option("-v", "--volume", "volumes", multiple=True, metavar="NAME:/PATH[:ro]", help="Mount a volume; repeatable.")
@@ -282,7 +288,7 @@ def _sandbox_request(positionals: _Given, options: dict[str, Any]) -> "SandboxRe
     docker_options.check_pull(options["pull"])
     limits: dict[str, Any] = {}
     if options["memory"]:
-        limits["memory"] = docker_options.memory_bytes(options["memory"])
+        limits["memory"] = docker_options.memory(options["memory"])
     if options["cpus"]:
         limits["cpu"] = docker_options.cpu(options["cpus"])
     if options["pids_limit"]:

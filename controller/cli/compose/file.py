@@ -12,8 +12,10 @@ from controller.cli import files
 from controller.cli.errors import CliError
 from controller.cli.options import DEFAULT_NAMESPACE, located
 from controller.cli.output import note
+from paddock._client.errors import Refused, Unavailable
 
 if TYPE_CHECKING:
+    from controller.cli.client import Client
     from controller.documents.compose.build import Build
     from controller.documents.compose.compose import Composed, Project
     from controller.documents.compose.element import Element
@@ -131,6 +133,30 @@ class ComposeFile:
             raise CliError("\n".join((f"{count}; nothing was changed", *map(str, problems))))
         return composed
 
+    def composed_with_volumes(self, client: "Client", namespace: str | None) -> "Composed":
+        """Return the documents, with volumes for the VOLUMEs of images that are here. Raises CliError."""
+        return self._with_image_volumes(client, self.composed(namespace), pulls=False).composed(namespace)
+
+    def _with_image_volumes(self, client: "Client", composed: "Composed", *, pulls: bool) -> "ComposeFile":
+        """Return the file with the VOLUMEs of its images. Raises CliError with those that can't be pulled."""
+        from controller.cli.image_volumes import image_volumes
+
+        volumes: dict[str, Sequence[str]] = {}
+        problems: list[Problem] = []
+        for document in composed.documents:
+            image = str(document.spec["template"]["image"])
+            if image in volumes:
+                continue
+            try:
+                volumes[image] = image_volumes(client, image, pulls=pulls)
+            except Unavailable as error:
+                problems.append(document.problem(("spec", "template", "image"), error.message))
+            except Refused:  # it may not be pulled, or not here: applying says so, or its host pulls it
+                continue
+        if problems and pulls:
+            raise CliError("\n".join(("nothing was changed", *map(str, problems))))
+        return replace(self, project=replace(self.project, image_volumes=volumes))
+
     def build_folder(self, build: "Build") -> Path:
         """Return the folder that a build gets. Raises CliError for one outside of the file's own."""
         if not self.folder:
@@ -145,22 +171,28 @@ class ComposeFile:
             raise CliError(f"{folder / build.dockerfile}: there is no such file; `build:` of service {build.service}")
         return folder
 
-    def add_set(self, options: dict[str, Any], namespace: str | None) -> "list[Document]":
-        """Set --applyset to the project's own set, and print the notes; return the documents.
+    def prepare(
+        self, options: dict[str, Any], namespace: str | None, client: "Client | None" = None, *, pulls: bool = False
+    ) -> "tuple[ComposeFile, list[Document]]":
+        """Set --applyset to the project's own set, and print the notes; return the file and its documents.
 
+        With a client the VOLUMEs of its images are in the file; missing images are pulled for that if asked for.
         Raises CliError with all problems; UsageError if a set is given.
         """
         from controller.documents.compose.compose import apply_set_name
 
         if options["applyset"]:
             raise click.UsageError("a Compose project is an apply set of its own; leave --applyset out")
-        composed = self.composed(namespace)
+        file, composed = self, self.composed(namespace)
+        if client is not None:
+            file = self._with_image_volumes(client, composed, pulls=pulls)
+            composed = file.composed(namespace)
         for remark in composed.notes:
             note(f"note: {remark}")
         if self.from_environment:
             note(f"note: the file takes these variables of your environment along: {', '.join(self.from_environment)}")
         options["applyset"] = apply_set_name(namespace or DEFAULT_NAMESPACE, composed.project)
-        return composed.documents
+        return file, composed.documents
 
     def apply_set(self, namespace: str | None) -> str:
         """Return the apply set of its project, whatever else the file says. Raises CliError."""
@@ -182,6 +214,10 @@ class ComposeFile:
             "profiles": sorted(self.project.profiles),
             "services": sorted(self.project.services),
         }
+        if self.project.image_volumes:
+            compose_fields["imageVolumes"] = {
+                image: [*volumes] for image, volumes in self.project.image_volumes.items()
+            }
         return {"file": self.file, "text": self.text, "compose": compose_fields}
 
 

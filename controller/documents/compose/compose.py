@@ -51,7 +51,8 @@ class Project:
     `name` replaces the file's own. `variables` are the only values of `${X}`. `folder` is where the file lies on this
     host, for relative binds ("": there are none). `files` are the texts of files beside it, by their paths as it writes
     them. `overrides` are further files, each with its text, merged into it in their order. Services with other
-    `profiles` are left out; of the others, all, or `services` and those that they need.
+    `profiles` are left out; of the others, all, or `services` and those that they need. `image_volumes` are the VOLUMEs
+    of images, by their names as services have them: where a service mounts nothing, it gets a volume.
     """
 
     name: str = ""
@@ -61,6 +62,7 @@ class Project:
     overrides: Sequence[tuple[str, str]] = ()
     profiles: frozenset[str] = frozenset()
     services: frozenset[str] = frozenset()
+    image_volumes: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -311,6 +313,7 @@ def _shared(element: Element, services: Element, name: str, project: Project, de
         joined={**{service: Joined() for service in children}, **joined},
         dependencies={**dict.fromkeys(children, ()), **dependencies},
         folder=project.folder,
+        image_volumes=project.image_volumes,
         defaults=defaults,
         own_names=frozenset(service for service, child in mappings.items() if child.child("container_name")),
     )

@@ -1,8 +1,9 @@
 """Volumes, binds and tmpfs folders of a Compose service."""
 
+import hashlib
 import posixpath
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from pydantic import TypeAdapter, ValidationError
@@ -14,11 +15,14 @@ from controller.documents.yaml_tree import Node
 from controller.kinds.base import Name
 
 DEFAULT_VOLUME, DEFAULT_TMPFS = "1Gi", "64Mi"
+_LONGEST = 52  # letters of a name
+_DIGITS = 8
 _NAME: TypeAdapter[str] = TypeAdapter(Name)
 _SOCKETS = ("docker.sock", "containerd.sock", "podman.sock", "paddock.sock")
 _NO_EFFECT = ("cached", "delegated", "consistent", "default")
 _NO_SOCKET = "a sandbox never gets an engine's socket; remove it (agents use Paddock's own tools over MCP instead)"
 CLOCKS = ("/etc/localtime", "/etc/timezone")
+TEMPORARY = ("/run", "/tmp", "/var/tmp")  # noqa: S108 - in the sandbox
 _RELATIVE = "the folder of this file is not known here; write the absolute path"
 _VOLUME_KEYS = ("driver", "driver_opts", "labels", "name")
 
@@ -58,12 +62,21 @@ def is_name(text: str) -> bool:
 
 def like_name(text: str) -> str:
     """Return the valid name that is most like this text."""
-    return re.sub(r"[^a-z0-9-]+", "-", text.lower()).strip("-")[:52].strip("-") or "app"
+    return re.sub(r"[^a-z0-9-]+", "-", text.lower()).strip("-")[:_LONGEST].strip("-") or "app"
 
 
 def nameless_volume(prefix: str, target: str) -> str:
     """Return the name of a volume that the file mounts there without naming one."""
     return like_name(f"{prefix}-{target}")
+
+
+def image_volume(prefix: str, target: str) -> str:
+    """Return the name of a volume that covers a VOLUME: that of a nameless one, with a hash where it is cut."""
+    name = nameless_volume(prefix, target)
+    if len(f"{prefix}{target}") <= _LONGEST:
+        return name
+    digest = hashlib.sha256(f"{prefix}-{target}".encode()).hexdigest()[:_DIGITS]
+    return f"{name[: _LONGEST - _DIGITS - 1].strip('-')}-{digest}"
 
 
 def read_volumes(element: Element | None, project: str) -> dict[str, Volume]:
@@ -197,7 +210,9 @@ class MountReader:
                 " or build the image with the folder's files (`build:`)"
             )
             return
-        name = nameless_volume(self._prefix, target)
+        self._nameless(element, nameless_volume(self._prefix, target), target)
+
+    def _nameless(self, element: Element, name: str, target: str) -> None:
         self.mounts.volumes.append(
             mapping_node(
                 {
@@ -208,6 +223,40 @@ class MountReader:
                 element.node,
             )
         )
+
+    def cover(self, image: Element, paths: Sequence[str], files: Sequence[Node]) -> None:
+        """Mount a volume at each VOLUME of an image, where no other mount is; `files` are mounts, too.
+
+        The engine would make it writable without a limit. Folders of temporary files are in memory.
+        """
+        mounts = self.mounts
+        in_memory = set(_targets(mounts.tmpfs))
+        workspaces = [mounts.workspace] if mounts.workspace is not None else []
+        targets = [*in_memory, *_targets([*mounts.volumes, *mounts.folders, *workspaces, *files])]
+        covered: list[str] = []
+        for path in dict.fromkeys(_real(posixpath.normpath(path)) for path in sorted(paths)):
+            inner = next((target for target in targets if target.startswith(f"{path}/")), "")
+            outer = next((target for target in targets if path.startswith(f"{target}/")), "")
+            if path in targets:
+                continue
+            if path in TEMPORARY:
+                self._tmpfs(image, path, None)
+            elif inner:
+                image.refuse(
+                    f"the image keeps data in {path} (VOLUME), and a volume there can't have {inner} in it; have it in"
+                    f" memory (`tmpfs: ['{path}:size=256m']`), or mount {path} alone"
+                )
+            elif outer and outer not in in_memory:
+                image.refuse(f"the image keeps data in {path} (VOLUME), in the mount {outer}; mount {path} instead")
+            else:
+                self._nameless(image, image_volume(self._prefix, path), path)
+                covered.append(path)
+            targets.append(path)
+        if covered:
+            image.note(
+                f"the image keeps data in {', '.join(covered)}: a volume of {DEFAULT_VOLUME} there, which stays until"
+                f" `paddock compose down -v`; write `volumes: [data:{covered[0]}]` for one with a name and a size"
+            )
 
     def _bind(self, element: Element, source: str, target: str, *, read_only: bool) -> None:
         if source in CLOCKS:
@@ -246,6 +295,10 @@ class MountReader:
             "readOnly": scalar(True, element.node) if read_only else None,
         }
         self.mounts.volumes.append(mapping_node(fields, element.node))
+
+
+def _targets(mounts: Sequence[Node]) -> list[str]:
+    return [str(mount.fields["mountPath"][1].value) for mount in mounts if mount.fields]
 
 
 def _real(path: str) -> str:

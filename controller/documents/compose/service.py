@@ -2,7 +2,7 @@
 
 import posixpath
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from controller.documents.compose import refused
@@ -83,6 +83,8 @@ class Shared:
     """Services with a `container_name`."""
     files: Mapping[str, str] = field(default_factory=dict)
     """Texts of files beside this one."""
+    image_volumes: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    """VOLUMEs of images, by the names that services have."""
     variables: Mapping[str, str] = field(default_factory=dict)
     """Values of the file's variables."""
     ports: list[Published] = field(default_factory=list)
@@ -118,6 +120,7 @@ class _Service:
         self._terminal()
         operator_secrets, secret_files = self._secrets()
         files = [*reader.mounts.files, *secret_files, *read_configs_of(element.child("configs"), self._shared.configs)]
+        self._cover_image_volumes(reader, image, [*files, *operator_secrets])
         mounts = reader.mounts
         template = {
             "image": image,
@@ -150,6 +153,12 @@ class _Service:
             "priority": ours.get("priority"),
         }
         return mapping_node(spec, self._place)
+
+    def _cover_image_volumes(self, reader: MountReader, image: Node | None, files: Sequence[Node]) -> None:
+        """Mount a volume at each VOLUME of the image where the service mounts nothing."""
+        place = self._element.child("image") or self._element.child("build")
+        if image is not None and place is not None:
+            reader.cover(place, self._shared.image_volumes.get(image.text, ()), files)
 
     def labels(self) -> tuple[dict[str, Node], dict[str, Node]]:
         """Return the labels, and those that can only be annotations: longer ones, with other characters."""

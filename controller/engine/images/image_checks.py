@@ -151,10 +151,15 @@ def _refusals(data: Mapping[str, Any], config: ContainerConfig) -> Iterator[str]
     covered = {folder.path for folder in config.tmpfs} | {slot.path for slot in config.slots}
     paths = sorted(path for path in data.get("Volumes") or {} if path.rstrip("/") not in covered)
     if paths:
+        names = [f"image-data{f'-{number}' if number > 1 else ''}" for number in range(1, len(paths) + 1)]
+        claims = ", ".join(
+            f"{{name: {name}, mountPath: {path}, size: 1Gi}}" for name, path in zip(names, paths, strict=True)
+        )
         folders = ", ".join(f"{{mountPath: {path}, size: 64Mi}}" for path in paths)
         yield (
             f"the image {config.image} declares VOLUME {', '.join(paths)}, which would be writable without a limit; "
-            f"cover it with spec.template.tmpfs: [{folders}], or build the image without it"
+            f"add to spec.template `volumeClaimTemplates: [{claims}]`, or in memory `tmpfs: [{folders}]`,"
+            " or build the image without it"
         )
     own_variables = {name for name, _ in config.env}
     variables = _variables(data)

@@ -123,6 +123,7 @@ def _image(image_id: str, data: dict[str, Any]) -> HostImage:
         entrypoint=tuple(config.get("Entrypoint") or ()),
         command=tuple(config.get("Cmd") or ()),
         working_dir=str(config.get("WorkingDir") or ""),
+        volumes=tuple(sorted(config.get("Volumes") or {})),
     )
 
 

@@ -36,6 +36,7 @@ class HostImage:
     """One image. Without `names` it is superseded: a newer build took its name.
 
     `created_at` is Unix seconds. `triggers`: it has ONBUILD instructions, which a build on top of it would carry out.
+    `volumes` are its VOLUMEs: folders that the engine makes writable without a limit, unless a mount covers them.
     These, and what it runs (`entrypoint`, `command`, `working_dir`), are known of an image asked for by name alone.
     """
 
@@ -48,6 +49,7 @@ class HostImage:
     entrypoint: tuple[str, ...] = field(default=(), compare=False)
     command: tuple[str, ...] = field(default=(), compare=False)
     working_dir: str = field(default="", compare=False)
+    volumes: tuple[str, ...] = field(default=(), compare=False)
 
     def program(self, args: Sequence[str] = ()) -> tuple[str, ...]:
         """Return the command line that it runs; `args` replace its own after the entrypoint. Empty: none."""

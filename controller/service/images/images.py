@@ -2,7 +2,7 @@
 
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import structlog
 from pydantic import TypeAdapter, ValidationError
@@ -184,21 +184,23 @@ class ImageService:
 
     def list(self) -> Sequence[HostImage]:
         """Return the images that the caller may use, by name; of each only the names that they may use."""
-        asking = access.caller()
-        usable_images = []
         try:
             images = self._images.all()
         except ImageError as error:
             raise errors.ServiceUnavailable(str(error)) from error
-        for image in images:
-            names = tuple(
-                name
-                for name in image.names
-                if not self._image_refusals(name) and (asking is None or may_use_image(asking, name))
-            )
-            if names:
-                usable_images.append(HostImage(image.id, names, image.digests, image.size_bytes, image.created_at))
-        return sorted(usable_images, key=lambda image: image.names)
+        usable_images = (replace(image, names=self._usable_names(image)) for image in images)
+        return sorted((image for image in usable_images if image.names), key=lambda image: image.names)
+
+    def get(self, name: str) -> HostImage:
+        """Return the image of that name, with what it runs. Raises NotFound, also for one the caller may not use."""
+        try:
+            image = self._images.find(name) if self._is_usable(name) else None
+        except ImageError as error:
+            raise errors.ServiceUnavailable(str(error)) from error
+        if image is None:
+            message = f"image `{name}` is not on this host, or you may not use it"
+            raise errors.NotFound(f"{message}; `paddock image list` shows those that you may")
+        return replace(image, names=self._usable_names(image))
 
     def pulling(self) -> Sequence[ImagePull]:
         """Return the pulls in progress, for sandboxes, of images that the caller may use. It never waits."""
@@ -350,6 +352,14 @@ class ImageService:
         self._recorder.record_use(ask, {"image": name})
         if refusal := self._images.delete(name):
             raise errors.Conflict(f"image `{name}` is not deleted: {refusal}")
+
+    def _usable_names(self, image: HostImage) -> tuple[str, ...]:
+        return tuple(filter(self._is_usable, image.names))
+
+    def _is_usable(self, name: str) -> bool:
+        """Return True if the caller may use an image by this name."""
+        asking = access.caller()
+        return not self._image_refusals(name) and (asking is None or may_use_image(asking, name))
 
     def _image_refusals(self, name: str) -> Sequence[str]:
         """Return every reason why nobody may use this image."""

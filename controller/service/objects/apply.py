@@ -9,7 +9,7 @@ from typing import Any, Literal
 import structlog
 from pydantic import ValidationError
 
-from controller.documents.compose.compose import Project, read_compose
+from controller.documents.compose.compose import Composed, Project, read_compose
 from controller.documents.document import Document, find_duplicates, parse, without_nulls
 from controller.documents.yaml_tree import REST_UNREPORTED, ValueBudget
 from controller.kinds.common.problem import MOST_PROBLEMS, Problem
@@ -21,6 +21,7 @@ from controller.ports import Meter, NullMeter, Transaction
 from controller.service import errors
 from controller.service.access.access import require_documents
 from controller.service.objects.apply_set import NO_SET, ApplySet
+from controller.service.objects.image_volumes import ImageVolumes
 from controller.service.objects.merge import merge, without_older_defaults
 from controller.service.objects.normalize import Normal, normalise
 from controller.service.objects.owners import sent_references
@@ -59,10 +60,12 @@ class _DryRun(Exception):
 
 
 class Apply:
-    """The use-case. `meter` counts objects by result, and refused requests."""
+    """The use-case. `meter` counts objects by result, and refused requests. `image_volumes` are for Compose files."""
 
-    def __init__(self, pipeline: Pipeline, meter: Meter | None = None) -> None:
-        self._pipeline, self._meter = pipeline, meter or NullMeter()
+    def __init__(
+        self, pipeline: Pipeline, meter: Meter | None = None, image_volumes: ImageVolumes | None = None
+    ) -> None:
+        self._pipeline, self._meter, self._image_volumes = pipeline, meter or NullMeter(), image_volumes
 
     def apply(
         self,
@@ -154,10 +157,21 @@ class Apply:
         registry = self._pipeline.registry
         if source.compose is None:
             return parse(source.file, source.text, registry, namespace=namespace, budget=budget)
-        compose_file = read_compose(
-            source.file, source.text, registry, source.compose, namespace=namespace, budget=budget
-        )
+        compose_file = self.read_compose(source.file, source.text, source.compose, namespace, budget)
         return compose_file.documents, compose_file.problems
+
+    def read_compose(
+        self, file: str, text: str, project: Project, namespace: str | None, budget: ValueBudget | None = None
+    ) -> Composed:
+        """Return the documents of a Compose file, with volumes where its images on this host declare some."""
+        registry = self._pipeline.registry
+        compose_file = read_compose(file, text, registry, project, namespace=namespace, budget=budget)
+        if compose_file.problems or self._image_volumes is None:
+            return compose_file
+        completed = self._image_volumes.complete(project, compose_file)
+        if completed is None:
+            return compose_file
+        return read_compose(file, text, registry, completed, namespace=namespace)
 
     def _decide(
         self, writing: WriteTransaction, documents: Sequence[Document], as_set: ApplySet, *, replaces: bool

@@ -3,7 +3,7 @@
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from controller.documents.compose.compose import Project, apply_set_name, project_name, read_compose
+from controller.documents.compose.compose import Project, apply_set_name, project_name
 from controller.kinds.access.access import AccessRequest
 from controller.kinds.common.apply_set import LABEL
 from controller.kinds.common.problem import Problem
@@ -59,7 +59,7 @@ class Compose:
         check_turn(text)
         options = Project(project, variables or {}, folder, files or {}, profiles=frozenset(profiles))
         namespace = namespace or DEFAULT_NAMESPACE
-        compose_file = read_compose(file, text, self._registry, options, namespace=namespace)
+        compose_file = self._apply.read_compose(file, text, options, namespace)
         if compose_file.problems:
             raise errors.invalid(compose_file.problems)
         applied = self._apply.apply(

@@ -23,6 +23,8 @@ class ComposeFields(BaseModel):
     """Options of a Compose file. `project` replaces its `name:`; `variables` are the only values of `${X}`.
 
     `files` are texts of files beside it, by their paths as it writes them; `overrides` are merged into it.
+    `imageVolumes` are the VOLUMEs of images, by the names in the file: a service gets volumes there. Those of images
+    on the daemon's host are known without.
     """
 
     model_config = ConfigDict(extra="forbid")
@@ -36,6 +38,10 @@ class ComposeFields(BaseModel):
     overrides: Annotated[list[tuple[str, str]], Field(max_length=100)] = []
     profiles: Annotated[list[str], Field(max_length=1000)] = []
     services: Annotated[list[str], Field(max_length=1000, description="these and those that they need; none: all")] = []
+    imageVolumes: Annotated[
+        dict[str, Annotated[list[Annotated[str, Field(max_length=4096)]], Field(max_length=100)]],
+        Field(max_length=1000),
+    ] = {}
 
 
 class SpecFile(BaseModel):
@@ -58,6 +64,7 @@ class SpecFile(BaseModel):
             tuple(compose.overrides),
             frozenset(compose.profiles),
             frozenset(compose.services),
+            compose.imageVolumes,
         )
         return Source(self.file, self.text, project)
 

@@ -1,0 +1,63 @@
+"""VOLUMEs of images: folders that need a mount of a sandbox, since the engine gives them no limit."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from controller.cli.calls.images import Images
+from controller.cli.client import Client
+from controller.cli.output import note
+from controller.cli.progress import image_work
+from paddock._client.errors import NotFound
+
+SIZE = "1Gi"
+_CLAIM = "image-data"
+
+
+def image_volumes(client: Client, image: str, *, host: str = "", pulls: bool = True) -> Sequence[str]:
+    """Return the VOLUMEs of an image, which is pulled if it is on no host; () for one of Paddock's own.
+
+    Raises Refused, ClientError; not for a missing image that is not to be pulled.
+    """
+    from controller.policy.images import is_own
+
+    if is_own(image):
+        return ()
+    images = Images(client)
+    try:
+        return tuple(images.inspect(image, host=host)["volumes"])
+    except NotFound:
+        if not pulls:
+            return ()
+    with image_work(f"pulling {image}") as progress:
+        return tuple(images.pull(image, progress, host=host).get("volumes", ()))
+
+
+def with_image_volumes(template: dict[str, Any], volumes: Sequence[str]) -> dict[str, Any]:
+    """Return the template with a volume of the sandbox's own at each VOLUME where it mounts nothing, and say so."""
+    from controller.documents.compose.mounts import TEMPORARY
+
+    fields = ("tmpfs", "volumes", "volumeClaimTemplates", "secrets")
+    targets = {mount["mountPath"] for field in fields for mount in template.get(field) or ()}
+    paths = [path for path in dict.fromkeys(volume.rstrip("/") for volume in volumes) if path not in targets]
+    lasting = [path for path in paths if path not in TEMPORARY]
+    claims = [
+        {
+            "name": _CLAIM if number == 1 else f"{_CLAIM}-{number}",
+            "mountPath": path,
+            "size": SIZE,
+            "reclaimPolicy": "Delete",
+        }
+        for number, path in enumerate(lasting, 1)
+    ]
+    if claims:
+        where = ", ".join(lasting)
+        note(
+            f"note: {template['image']} keeps data in {where}: a volume of {SIZE} there, which is deleted with the"
+            f" sandbox; -v NAME:{lasting[0]} keeps it"
+        )
+    in_memory = [{"mountPath": path, "size": "64Mi"} for path in paths if path in TEMPORARY]
+    added = {"volumeClaimTemplates": claims, "tmpfs": in_memory}
+    return {
+        **template,
+        **{field: [*(template.get(field) or ()), *mounts] for field, mounts in added.items() if mounts},
+    }
