@@ -125,7 +125,7 @@ def test_image_volumes_become_volumes(paddock: Run, served: World, tmp_path: Pat
     served.images.volumes[TOOL] = ("/data",)
     path = compose_file(tmp_path, f"services:\n  db: {{image: '{TOOL}'}}\n  web: {{image: 'none:1'}}\n")
     done = paddock("compose", "-f", path, "up", "-d", "db", "web")
-    assert (done.exit_code, f"{path}:3:16: spec.template.image: none:1: the registry" in done.stderr) == (1, True)
+    assert (done.exit_code, f"{path}:3:16: services.web.image: none:1: the registry" in done.stderr) == (1, True)
     assert not served.store.list("Sandbox")[0]
     done = paddock("compose", "-f", path, "up", "-d", "db", "--timeout", "1ms")
     assert f"{path}:2:8: services.db.image: the image keeps data in /data: a volume of 1Gi" in done.stderr

@@ -23,6 +23,22 @@ _KINDS = (
     ("gitea", "app", ("PORT=3000",)),
     ("grafana", "app", ("PORT=3000",)),
 )
+# Folders that the real image declares as VOLUME, by a part of its name.
+_VOLUMES = (
+    ("redis", ("/data",)),
+    ("postgres", ("/var/lib/postgresql/data",)),
+    ("mariadb", ("/var/lib/mysql",)),
+    ("mysql", ("/var/lib/mysql",)),
+    ("mongo", ("/data/db", "/data/configdb")),
+    ("rabbitmq", ("/var/lib/rabbitmq",)),
+    ("wordpress", ("/var/www/html",)),
+    ("nextcloud", ("/var/www/html",)),
+    ("ghost", ("/var/lib/ghost/content",)),
+    ("gitea", ("/data",)),
+    ("minio/minio", ("/data",)),
+    ("prom/prometheus", ("/prometheus",)),
+    ("apache/kafka", ("/etc/kafka/secrets", "/var/lib/kafka/data", "/mnt/shared/config")),
+)
 _IMAGE = re.compile(r"^ +image: (\S+)$", re.MULTILINE)
 
 
@@ -31,7 +47,13 @@ def recipe(image: str) -> str:
     name = image.rpartition("/")[2]
     kind, settings = next(((kind, settings) for piece, kind, settings in _KINDS if piece in name), ("app", ()))
     lines = (f"ENV {setting}" for setting in (f"STAND_IN={kind}", f"NAME={name.partition(':')[0]}", *settings))
-    return "\n".join((f"FROM {BASE}", *lines))
+    volumes = (f"VOLUME {path}" for path in volumes_of(image))
+    return "\n".join((f"FROM {BASE}", *lines, *volumes))
+
+
+def volumes_of(image: str) -> tuple[str, ...]:
+    """Return the folders that the real image declares as VOLUME."""
+    return next((paths for piece, paths in _VOLUMES if piece in image), ())
 
 
 def images_of(outcome: str) -> Iterator[str]:

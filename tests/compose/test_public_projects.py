@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.compose.images import BASE, all_images, build
+from tests.compose.images import BASE, all_images, build, volumes_of
 from tests.compose.projects import FOLDER, PROJECTS, REFUSED
 from tests.daemon import ROOT, RunningDaemon, wait_for
 from tests.lab.internet import impossible, lab
@@ -65,9 +65,37 @@ def test_a_project_comes_up_is_reached_and_goes(daemon: RunningDaemon, project: 
         for local, remote in pairs:
             if int(remote) not in NO_HTTP:
                 wait_for(f"{project} answers at {local}", lambda port=local: answer(int(port.rpartition(":")[2])))
+        check_data_stays(daemon, files)
     finally:
         daemon.paddock("compose", *files, "down", "-v", check=False)
     assert "compose" not in daemon.paddock("get", "sandboxes", "-o", "name").stdout
+    assert daemon.paddock("get", "volumes", "-o", "name").stdout == ""
+
+
+def check_data_stays(daemon: RunningDaemon, files: list[str]) -> None:
+    """Write a file where an image declares VOLUME, and see that it stays when its container is stopped, or replaced."""
+    sandboxes = json.loads(daemon.paddock("get", "sandboxes", "-o", "json").stdout)["items"]
+    for sandbox in sandboxes:
+        service = sandbox["metadata"]["labels"]["paddock/compose-service"]
+        template, folder = sandbox["spec"]["template"], next(iter(volumes_of(sandbox["spec"]["template"]["image"])), "")
+        if any(mount["name"].endswith(f"-{folder.replace('/', '-')}") for mount in template.get("volumes", ())):
+            break
+    else:
+        return
+
+    def as_owner(line: str) -> str:  # root may not write everywhere: it lacks DAC_OVERRIDE at this level
+        shell = f'exec setpriv --reuid="$(stat -c %u {folder})" sh -c "{line}"'
+        return daemon.paddock("compose", *files, "exec", "-T", service, "sh", "-c", shell).stdout
+
+    def marker() -> str:
+        return as_owner(f"cat {folder}/marker")
+
+    as_owner(f"echo stays > {folder}/marker")
+    daemon.paddock("compose", *files, "restart", service, seconds=180)
+    assert marker() == "stays\n"
+    daemon.paddock("delete", "sandbox", sandbox["metadata"]["name"])
+    daemon.paddock("compose", *files, "up", "-d", "--timeout", "180s", seconds=300)
+    assert marker() == "stays\n"
 
 
 def test_the_example_counts_its_visitors(daemon: RunningDaemon, tmp_path: Path) -> None:

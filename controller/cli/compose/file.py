@@ -143,6 +143,7 @@ class ComposeFile:
 
         volumes: dict[str, Sequence[str]] = {}
         problems: list[Problem] = []
+        services = {sandbox: service for service, sandbox in composed.sandboxes.items()}
         for document in composed.documents:
             image = str(document.spec["template"]["image"])
             if image in volumes:
@@ -150,7 +151,8 @@ class ComposeFile:
             try:
                 volumes[image] = image_volumes(client, image, pulls=pulls)
             except Unavailable as error:
-                problems.append(document.problem(("spec", "template", "image"), error.message))
+                problem = document.problem(("spec", "template", "image"), error.message)
+                problems.append(replace(problem, field=f"services.{services[document.name]}.image"))
             except Refused:  # it may not be pulled, or not here: applying says so, or its host pulls it
                 continue
         if problems and pulls:
