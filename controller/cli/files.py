@@ -5,6 +5,8 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+import click
+
 from controller.cli.errors import CliError
 from controller.documents.text_file import MAX_BYTES, decode
 from controller.kinds.common.problem import Problem
@@ -29,6 +31,12 @@ def read(names: Sequence[str], *, recursive: bool = False) -> list[dict[str, str
     return sources
 
 
+def _command() -> str:
+    """Return the command that reads, as it is typed: `paddock apply`."""
+    ctx = click.get_current_context(silent=True)
+    return f"paddock {ctx.info_name}" if ctx is not None else "paddock apply"
+
+
 def _bytes(names: Sequence[str], recursive: bool) -> Iterator[tuple[str, bytes]]:
     for name in names:
         if name == "-":
@@ -36,7 +44,7 @@ def _bytes(names: Sequence[str], recursive: bool) -> Iterator[tuple[str, bytes]]
             continue
         if name.startswith(("http://", "https://")):
             raise CliError(
-                f"{name}: files are read, not addresses; write `curl -fsSL {shlex.quote(name)} | paddock ... -f -`"
+                f"{name}: files are read, not addresses; write `curl -fsSL {shlex.quote(name)} | {_command()} -f -`"
             )
         for path in _paths(Path(name), recursive):
             try:

@@ -46,7 +46,7 @@ ELSEWHERE = {
     "certificate": "clients have tokens; see `paddock token create --help`",
     "checkpoint": "write `paddock snapshot create SNAPSHOT --from sandbox/SANDBOX`",
     "cluster-info": "write `paddock get host`, or `paddock doctor`",
-    "commit": _SNAPSHOT,
+    "commit": _SNAPSHOT.replace("NAME", "FIRST"),
     "container attach": _ATTACH,
     "container create": _NEW_IMAGE,
     "container exec": "write `paddock exec NAME -- PROGRAM`",
@@ -201,7 +201,10 @@ _ARGUMENTS: Mapping[str, Mapping[str, str]] = {
         "token": "write `paddock token create NAME`",
         "": "a sandbox of an image is `paddock create sandbox NAME --image IMAGE`",
     },
-    "down": COMPOSE,
+    "down": {
+        **COMPOSE,
+        "": "it is about the whole project; write `paddock compose stop SERVICE`, or `paddock delete sandbox NAME`",
+    },
     "diff": {"": "it compares files with what is stored: `paddock diff -f FILE`"},
     "events": {"--since": "all kept events are shown, the newest last; leave it out"},
     "get": {
@@ -282,7 +285,7 @@ def argument_advice(command_line: Sequence[str]) -> str:
     arguments = list(command_line[1 : command_line.index("--")] if "--" in command_line else command_line[1:])
     split_words = [word for argument in arguments for word in argument.split("=", 1)[:2] if word]
     advice = next((known_words[word] for word in split_words if word in known_words), known_words.get("", ""))
-    if known_words is COMPOSE:
+    if command_line[0] == "compose":
         return advice
     return _with_arguments(advice, [argument for argument in arguments if known_words.get(argument) != advice])
 
@@ -293,12 +296,16 @@ def full_name(word: str, commands: Collection[str]) -> str:
 
 
 def _with_arguments(advice: str, arguments: Sequence[str], command: str = "") -> str:
-    """Put what was typed in place of NAME, IMAGE, COMMAND and ARGUMENTS; ` [NAME]` goes where no name was."""
+    """Put what was typed in place of NAME (the last one), FIRST, IMAGE, COMMAND and ARGUMENTS.
+
+    ` [NAME]` goes where no name was.
+    """
     positionals = [argument for argument in arguments if not argument.startswith("-") and not argument.isdigit()]
     name = next((_name(argument) for argument in reversed(positionals) if _name(argument)), "")
     image = next((argument for argument in reversed(positionals) if _IMAGE.fullmatch(argument)), "IMAGE")
     image = next((argument[8:] for argument in arguments if argument.startswith("--image=")), image)
     text = advice.replace(" [NAME]", f" {name}" if name else "").replace("IMAGE", image)
+    text = text.replace("FIRST", next(filter(None, map(_name, positionals)), "NAME"))
     text = text.replace("COMMAND", shlex.join((command, *arguments)))
     text = text.replace("ARGUMENTS", shlex.join(arguments) or "-t TAG FOLDER")
     return re.sub(r"\bNAME\b", name, text) if name else text
