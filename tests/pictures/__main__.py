@@ -1,4 +1,4 @@
-"""`python -m tests.pictures [FOLDER] [--minutes 5]`: draw the dashboards of a busy Paddock into FOLDER.
+"""`python -m tests.pictures [FOLDER] [--minutes 5] [--width 1600]`: draw the dashboards of a busy Paddock into FOLDER.
 
 PNG where a Chromium is installed, else HTML."""
 
@@ -24,25 +24,25 @@ FOLDER = Path(".cache/dashboards")
 _BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 
 
-def draw(url: str, folder: Path, seconds: float) -> None:
-    """The dashboards as the Prometheus at `url` fills them, over the last so many seconds."""
+def draw(url: str, folder: Path, seconds: float, width: int = WIDTH) -> None:
+    """Draw the dashboards as the Prometheus at `url` fills them, over the last so many seconds."""
     end = time.time()
     window = Window(end - seconds, end, SCRAPE_SECONDS)
     for name, text in STORED.items():
-        created, height, silent = page(json.loads(text), Asker(url, window, CHOSEN.get(name, {})))
+        created, height, silent = page(json.loads(text), Asker(url, window, CHOSEN.get(name, {})), width)
         file = folder / name.replace(".json", ".html")
         file.write_text(created)
-        print(f"{_picture(file, height)}" + (f": nothing to show in {', '.join(silent)}" if silent else ""))
+        print(f"{_picture(file, width, height)}" + (f": nothing to show in {', '.join(silent)}" if silent else ""))
 
 
-def _picture(page_file: Path, height: int) -> Path:
+def _picture(page_file: Path, width: int, height: int) -> Path:
     browser = next((which for name in _BROWSERS if (which := shutil.which(name))), None)
     if browser is None:
         return page_file
     picture = page_file.with_suffix(".png")
     # --no-sandbox: a browser refuses to run as root with its own; the page is ours and names nothing outside.
     command = [browser, "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", f"--screenshot={picture}"]
-    requested = [*command, f"--window-size={WIDTH},{height}", page_file.as_uri()]
+    requested = [*command, f"--window-size={width},{height}", page_file.as_uri()]
     subprocess.run(requested, check=True, capture_output=True, timeout=120)
     return picture
 
@@ -53,6 +53,7 @@ def main() -> None:
         "folder", type=Path, nargs="?", default=FOLDER, help=f"where the pictures go ({FOLDER})"
     )
     argument_parser.add_argument("--minutes", type=float, default=5, help="of load before they are drawn")
+    argument_parser.add_argument("--width", type=int, default=WIDTH, help=f"of the pages, in pixels ({WIDTH})")
     args = argument_parser.parse_args()
     args.folder = args.folder.resolve()  # a browser takes whole addresses only
     if impossible():
@@ -64,7 +65,7 @@ def main() -> None:
         while time.monotonic() < until:
             daemon.paddock("get", "sandboxes", "-A")  # the API is asked, too
             pause.wait(5)
-        requested.host.within(lambda: draw(requested.url, args.folder, args.minutes * 60))
+        requested.host.within(lambda: draw(requested.url, args.folder, args.minutes * 60, args.width))
 
 
 if __name__ == "__main__":

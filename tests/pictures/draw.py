@@ -12,7 +12,7 @@ from tests.pictures.units import written
 
 WIDTH = 1600
 _BYTES = ("bytes", "binBps")
-_COLUMN, _CELL, _GAP = WIDTH / 24, 38, 8
+_COLUMNS, _CELL, _GAP = 24, 38, 8
 _COLOURS = (
     "#73BF69",
     "#F2CC0C",
@@ -45,12 +45,12 @@ table{border-collapse:collapse;width:100%} td,th{border-bottom:1px solid #2c3235
 """
 
 
-def page(board: Mapping[str, Any], asker: Asker) -> tuple[str, int, list[str]]:
+def page(board: Mapping[str, Any], asker: Asker, page_width: int = WIDTH) -> tuple[str, int, list[str]]:
     """The HTML, its height in pixels, and the titles of the panels that have nothing to show."""
-    parts, silent, bottom = [], [], 0.0
+    parts, silent, bottom, column = [], [], 0.0, page_width / _COLUMNS
     for panel in board["panels"]:
         at = panel["gridPos"]
-        x, y, width, height = at["x"] * _COLUMN, 48 + at["y"] * _CELL, at["w"] * _COLUMN - _GAP, at["h"] * _CELL - _GAP
+        x, y, width, height = at["x"] * column, 48 + at["y"] * _CELL, at["w"] * column - _GAP, at["h"] * _CELL - _GAP
         bottom = max(bottom, y + height)
         place = f"left:{x:.0f}px;top:{y:.0f}px;width:{width:.0f}px;height:{height:.0f}px"
         if panel["type"] == "row":
