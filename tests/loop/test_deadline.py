@@ -26,7 +26,7 @@ def go_on(harness: LoopHarness, seconds: float) -> None:
     harness.settle(seconds=0)
 
 
-def test_a_daemon_killed_in_a_short_life_has_it_ended(world: World, harness: LoopHarness) -> None:
+def test_a_short_life_ends_after_any_crash(world: World, harness: LoopHarness) -> None:
     deeds = (
         lambda: harness.apply("web", lifecycle={**DEADLINE, "ttlSecondsAfterFinished": 50}),
         lambda: go_on(harness, 170),

@@ -37,7 +37,7 @@ def apply_sandboxes(harness: LoopHarness, count: int) -> list[str]:
     return [name for name in names if harness.condition(name, "Ready") == "True Running"]
 
 
-def test_what_came_of_a_pool_counts_in_its_quota(harness: LoopHarness) -> None:
+def test_claims_count_in_the_quota_of_their_pool(harness: LoopHarness) -> None:
     harness.engine.gpu_driver = True
     harness.apply_template("t", image=TINY, command=["sleep", "1000000"], resources={"limits": LIMITS})
     apply_pool(harness, warmReplicas=5, quota={"memory": "192Mi"})
