@@ -239,7 +239,7 @@ def test_a_killed_gateway_is_back_and_sandboxes_run_on(world: World) -> None:
 
 def test_a_taken_port_is_said(world: World) -> None:
     server = "import http.server as h; h.HTTPServer(('127.0.0.1', 8090), h.SimpleHTTPRequestHandler).serve_forever()"
-    probe = {"tcpSocket": {"port": 8090}}
+    probe = {"tcpSocket": {"port": 8090}, "periodSeconds": 1}
     template = {"image": "paddock/python:1", "command": ["python3", "-c", server], "readiness": probe}
     lifecycle = {"shutdownGracePeriodSeconds": 0}
     world.apply("Sandbox", "taken", {"template": template, "lifecycle": lifecycle})
