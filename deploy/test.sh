@@ -440,8 +440,8 @@ fi
 aside images images/build.sh "${images[@]}"
 building=$aside
 if [ -n "$whole" ] && [ -n "${PADDOCK_TEST_MCP:-}" ]; then deploy/mcp-clients.sh; fi
-# In a new checkout each worker would compile all tests, with the others at the same time.
-if [ -n "$whole" ] && [ ! -d tests/__pycache__ ]; then
+# In a new checkout each worker would compile all tests, with the others at the same time; a run of some compiles no others.
+if [ -n "$whole" ] && [ ! -d tests/api/__pycache__ ]; then
     aside compiled "$PADDOCK_VENV/bin/python" -m pytest --collect-only -q -p no:cacheprovider
     compiling=$aside
 fi
