@@ -38,7 +38,7 @@ def served(world: World) -> Iterator[World]:
 
 
 @pytest.fixture
-def box(served: World) -> World:
+def running_world(served: World) -> World:
     """The served world with a running sandbox."""
     served.apply()
     served.view.show(served.sandbox())

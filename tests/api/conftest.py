@@ -1,5 +1,5 @@
 """The fixtures of this folder."""
 
-from tests.helpers_fixtures import box, quiet, served, world
+from tests.helpers_fixtures import quiet, running_world, served, world
 
-__all__ = ["box", "quiet", "served", "world"]
+__all__ = ["quiet", "running_world", "served", "world"]

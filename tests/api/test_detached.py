@@ -26,8 +26,8 @@ BASE = "/apis/paddock/v1alpha1/namespaces/default/sandboxes"
 
 
 @pytest.fixture
-def sandbox(box: World) -> Iterator[Sandbox]:
-    with Paddock(f"unix://{box.socket}") as paddock:
+def sandbox(running_world: World) -> Iterator[Sandbox]:
+    with Paddock(f"unix://{running_world.socket}") as paddock:
         yield paddock.sandbox("quickstart")
 
 
@@ -45,7 +45,7 @@ def kind() -> Kind:
     return word
 
 
-def test_command_continues_and_its_log_is_kept(sandbox: Sandbox, box: World) -> None:
+def test_command_continues_and_its_log_is_kept(sandbox: Sandbox, running_world: World) -> None:
     go_on = threading.Event()
 
     def speaks(**_: Any) -> Iterator[Chunk]:
@@ -54,7 +54,7 @@ def test_command_continues_and_its_log_is_kept(sandbox: Sandbox, box: World) -> 
         yield Chunk("stderr", b"err\xff\n")
         yield Chunk("exit", b"3")
 
-    box.streams.run = speaks
+    running_world.streams.run = speaks
     detach = sandbox.detach(["a", "b"], env={"A": "1"}, working_dir="/tmp", timeout_seconds=5)
     assert (detach.state, detach.command, detach.exit_code) == ("Running", ("a", "b"), None)
     holds(lambda: sandbox.exec_log(detach.id) == b"out\n")
@@ -64,21 +64,21 @@ def test_command_continues_and_its_log_is_kept(sandbox: Sandbox, box: World) -> 
     assert (detached_exec.id, detached_exec.exit_code, detached_exec.finished_time != "") == (detach.id, 3, True)
     assert sandbox.exec_log(detach.id) == b"out\nerr\xff\n"
     assert sandbox.kill_exec(detach.id).state == "Exited", "what has ended is let be"
-    _, requested = box.streams.asked[-1]
+    _, requested = running_world.streams.asked[-1]
     assert (requested["env"], requested["working_dir"], requested["timeout_seconds"]) == ({"A": "1"}, "/tmp", 5)
 
 
-def test_one_is_killed_and_its_log_stays(sandbox: Sandbox, box: World) -> None:
-    box.streams.run = box.streams.endless
+def test_one_is_killed_and_its_log_stays(sandbox: Sandbox, running_world: World) -> None:
+    running_world.streams.run = running_world.streams.endless
     detach = sandbox.detach(["a"])
     holds(lambda: sandbox.exec_log(detach.id) == b"first\n")
     sandbox.kill_exec(detach.id)
-    assert box.streams.closed.wait(30)
+    assert running_world.streams.closed.wait(30)
     holds(lambda: sandbox.execs()[0].state == "Killed")
     assert sandbox.exec_log(detach.id) == b"first\n"
 
 
-def test_unknown_end_is_reported_as_lost(sandbox: Sandbox, box: World) -> None:
+def test_unknown_end_is_reported_as_lost(sandbox: Sandbox, running_world: World) -> None:
     def breaks(**_: Any) -> Iterator[Chunk]:
         yield Chunk("stdout", b"x")
         raise StreamError("the engine went away")
@@ -87,14 +87,14 @@ def test_unknown_end_is_reported_as_lost(sandbox: Sandbox, box: World) -> None:
         raise ExitLost("the engine lost it")
         yield
 
-    box.streams.again = lost
+    running_world.streams.again = lost
     for run, state, message in (
         (breaks, "Lost", "the engine lost it"),
         (lost, "Lost", "the engine lost it"),
         (lambda **_: iter(()), "Lost", "its stream ended before the command"),
         (lambda **_: iter((Chunk("timeout", b""), Chunk("exit", b"124"))), "TimedOut", ""),
     ):
-        box.streams.run = run
+        running_world.streams.run = run
         detach = sandbox.detach(["a"])
         holds(lambda: sandbox.execs()[-1].state != "Running")
         detached_exec = sandbox.execs()[-1]
@@ -110,11 +110,11 @@ def test_programs_and_folders_are_bounded(sandbox: Sandbox, command: list[str], 
     assert not sandbox.execs()
 
 
-def test_refused_command_leaves_no_record(sandbox: Sandbox, box: World) -> None:
+def test_refused_command_leaves_no_record(sandbox: Sandbox, running_world: World) -> None:
     def refused(**_: Any) -> Iterator[Chunk]:
         raise StreamError("no such program")
 
-    box.streams.run = refused
+    running_world.streams.run = refused
     with pytest.raises(Refused, match="no such program"):
         sandbox.detach(["a"])
     assert sandbox.execs() == []
@@ -122,9 +122,11 @@ def test_refused_command_leaves_no_record(sandbox: Sandbox, box: World) -> None:
         sandbox.exec_log("none")
 
 
-def test_of_long_output_head_and_tail_are_kept(sandbox: Sandbox, box: World) -> None:
+def test_of_long_output_head_and_tail_are_kept(sandbox: Sandbox, running_world: World) -> None:
     limit = ExecRules().output_bytes
-    box.streams.run = lambda **_: iter((*(Chunk("stdout", b"x" * limit) for _ in range(3)), Chunk("exit", b"0")))
+    running_world.streams.run = lambda **_: iter(
+        (*(Chunk("stdout", b"x" * limit) for _ in range(3)), Chunk("exit", b"0"))
+    )
     sandbox.detach(["a"])
     holds(lambda: sandbox.execs()[0].state == "Exited")
     (detached_exec,) = sandbox.execs()
@@ -202,11 +204,13 @@ def test_one_caller_has_a_share_of_the_hosts(world: World) -> None:
 SPEC = "spec: {template: {image: paddock/python:1}}"
 
 
-def test_hundred_open_streams_do_not_block_requests(sandbox: Sandbox, box: World) -> None:
-    box.services.sandbox_streams._exec_slots.most = 1000
-    box.services.sandbox_streams.rules = ExecRules(per_sandbox=1000)
-    box.streams.run = box.streams.log = box.streams.endless
-    transport = httpx.HTTPTransport(uds=str(box.socket), verify=False, limits=httpx.Limits(max_connections=None))
+def test_hundred_open_streams_do_not_block_requests(sandbox: Sandbox, running_world: World) -> None:
+    running_world.services.sandbox_streams._exec_slots.most = 1000
+    running_world.services.sandbox_streams.rules = ExecRules(per_sandbox=1000)
+    running_world.streams.run = running_world.streams.log = running_world.streams.endless
+    transport = httpx.HTTPTransport(
+        uds=str(running_world.socket), verify=False, limits=httpx.Limits(max_connections=None)
+    )
     with httpx.Client(transport=transport, base_url="http://paddock", timeout=60) as client:
         for _ in range(40):
             sandbox.detach(["a"])
@@ -218,10 +222,10 @@ def test_hundred_open_streams_do_not_block_requests(sandbox: Sandbox, box: World
         assert [response.status_code for response in logs] == [200] * 40
         assert client.get(BASE).status_code == 200
         assert len(sandbox.execs()) == 40
-        box.streams.run = lambda **_: iter((Chunk("stdout", b"hi"), Chunk("exit", b"0")))
+        running_world.streams.run = lambda **_: iter((Chunk("stdout", b"hi"), Chunk("exit", b"0")))
         assert sandbox.exec(["true"]).stdout == b"hi"
-        assert not box.streams.closed.is_set(), "all of them are still open"
-        box.streams.closed.set()
+        assert not running_world.streams.closed.is_set(), "all of them are still open"
+        running_world.streams.closed.set()
         for running_, log in zip(running, logs, strict=True):
             running_.kill()
             log.close()
@@ -246,129 +250,132 @@ def shown(detached: Detached) -> Any:
     return detached_exec
 
 
-def test_restarted_daemon_knows_ended_commands(sandbox: Sandbox, box: World) -> None:
-    box.streams.run = lambda **_: iter((Chunk("stdout", b"out\n"), Chunk("exit", b"3")))
+def test_restarted_daemon_knows_ended_commands(sandbox: Sandbox, running_world: World) -> None:
+    running_world.streams.run = lambda **_: iter((Chunk("stdout", b"out\n"), Chunk("exit", b"3")))
     sandbox.detach(["a", "b"])
     holds(lambda: sandbox.execs()[0].state == "Exited")
-    (before,) = box.services.detached.list(kind(), "default", "quickstart")
-    again, _ = restarted(box)
+    (before,) = running_world.services.detached.list(kind(), "default", "quickstart")
+    again, _ = restarted(running_world)
     assert shown(again) == before
     assert again.log(kind(), "default", "quickstart", before.id) == b"out\n"
-    assert box.services.sandbox_streams._exec_slots._taken == {}
+    assert running_world.services.sandbox_streams._exec_slots._taken == {}
 
 
-def test_running_command_is_adopted_after_restart(sandbox: Sandbox, box: World) -> None:
-    box.streams.run = box.streams.endless
+def test_running_command_is_adopted_after_restart(sandbox: Sandbox, running_world: World) -> None:
+    running_world.streams.run = running_world.streams.endless
     detach = sandbox.detach(["a"], timeout_seconds=100)
     holds(lambda: sandbox.exec_log(detach.id) == b"first\n")
-    box.services.detached.close()
-    assert box.streams.closed.wait(30)
-    holds(lambda: box.services.sandbox_streams._exec_slots._taken == {})
+    running_world.services.detached.close()
+    assert running_world.streams.closed.wait(30)
+    holds(lambda: running_world.services.sandbox_streams._exec_slots._taken == {})
     assert sandbox.execs()[0].state == "Running", "it was let go of, not ended"
     with pytest.raises(Refused, match="the daemon is stopping"):
         sandbox.detach(["a"])
-    box.clock.advance(40)
+    running_world.clock.advance(40)
     go_on = threading.Event()
 
     def ends(**_: Any) -> Iterator[Chunk]:
         go_on.wait(30)
         yield Chunk("exit", b"7")
 
-    box.streams.again = ends
-    again, _ = restarted(box)
+    running_world.streams.again = ends
+    again, _ = restarted(running_world)
     assert (shown(again).state, shown(again).id) == ("Running", detach.id)
-    assert len(box.services.sandbox_streams._exec_slots._taken) == 1, "it has its place"
-    (ref, requested) = box.streams.asked[-1]
+    assert len(running_world.services.sandbox_streams._exec_slots._taken) == 1, "it has its place"
+    (ref, requested) = running_world.streams.asked[-1]
     assert (ref, requested["timeout_seconds"]) == ("exec-1", 60)
     assert b"first\n\n[... the daemon was restarted" in again.log(kind(), "default", "quickstart", detach.id)
     go_on.set()
     holds(lambda: shown(again).state == "Exited")
-    assert (shown(again).exit_code, box.services.sandbox_streams._exec_slots._taken) == (7, {})
+    assert (shown(again).exit_code, running_world.services.sandbox_streams._exec_slots._taken) == (7, {})
 
 
 @pytest.mark.parametrize(("tty", "state"), [(False, "TimedOut"), (True, "Killed")])
-def test_attached_command_of_a_killed_daemon_is_adopted(box: World, tty: bool, state: str) -> None:
-    box.streams.run = box.streams.endless
-    attached = box.services.sandbox_streams.exec(
+def test_attached_command_of_a_killed_daemon_is_adopted(running_world: World, tty: bool, state: str) -> None:
+    running_world.streams.run = running_world.streams.endless
+    attached = running_world.services.sandbox_streams.exec(
         kind(), "default", "quickstart", ["a", "b"], tty=tty, timeout_seconds=100
     )()
-    assert box.services.detached.list(kind(), "default", "quickstart") == []
-    box.clock.advance(40)
+    assert running_world.services.detached.list(kind(), "default", "quickstart") == []
+    running_world.clock.advance(40)
     killed, go_on = threading.Event(), threading.Event()
 
     def late() -> Iterator[Chunk]:
         go_on.wait(30)
         yield from (Chunk("timeout", b""), Chunk("exit", b"124"))
 
-    box.streams.again = lambda **_: Endless(killed) if tty else late()
-    again, _ = restarted(box)
-    assert (box.streams.asked[-1][0], box.streams.asked[-1][1]["timeout_seconds"]) == ("exec-1", 60)
-    assert (shown(again).command, shown(again).started_at) == (("a", "b"), box.clock.now() - 40)
+    running_world.streams.again = lambda **_: Endless(killed) if tty else late()
+    again, _ = restarted(running_world)
+    assert (running_world.streams.asked[-1][0], running_world.streams.asked[-1][1]["timeout_seconds"]) == ("exec-1", 60)
+    assert (shown(again).command, shown(again).started_at) == (("a", "b"), running_world.clock.now() - 40)
     go_on.set()
     holds(lambda: shown(again).state == state)
     assert killed.is_set() is tty
     attached.close()
 
 
-def test_attached_command_leaves_no_record(box: World) -> None:
-    done = box.services.sandbox_streams.exec(kind(), "default", "quickstart", ["a"])()
+def test_attached_command_leaves_no_record(running_world: World) -> None:
+    done = running_world.services.sandbox_streams.exec(kind(), "default", "quickstart", ["a"])()
     assert [chunk.stream for chunk in done] == ["exit"]
-    again, _ = restarted(box)
+    again, _ = restarted(running_world)
     assert again.list(kind(), "default", "quickstart") == []
 
 
-def test_command_whose_stream_breaks_is_adopted(sandbox: Sandbox, box: World) -> None:
+def test_command_whose_stream_breaks_is_adopted(sandbox: Sandbox, running_world: World) -> None:
     def breaks(**_: Any) -> Iterator[Chunk]:
         yield Chunk("stdout", b"x")
-        box.clock.advance(10)
+        running_world.clock.advance(10)
         raise StreamError("the engine was restarted")
 
-    box.streams.run, box.streams.again = breaks, lambda **_: iter((Chunk("timeout", b""), Chunk("exit", b"124")))
+    running_world.streams.run, running_world.streams.again = (
+        breaks,
+        lambda **_: iter((Chunk("timeout", b""), Chunk("exit", b"124"))),
+    )
     detach = sandbox.detach(["a"], timeout_seconds=100)
     holds(lambda: sandbox.execs()[0].state == "TimedOut")
-    assert (box.streams.asked[-1][0], box.streams.asked[-1][1]["timeout_seconds"]) == ("exec-1", 90)
+    assert (running_world.streams.asked[-1][0], running_world.streams.asked[-1][1]["timeout_seconds"]) == ("exec-1", 90)
     assert sandbox.exec_log(detach.id).startswith(b"x\n[... the daemon was restarted")
 
 
-def test_arguments_that_are_not_utf8_are_bytes(sandbox: Sandbox, box: World) -> None:
+def test_arguments_that_are_not_utf8_are_bytes(sandbox: Sandbox, running_world: World) -> None:
     odd = ["a", "\udcff", "é"]
     sandbox.detach(odd)
-    assert box.streams.asked[-1][1]["command"] == tuple(odd)
+    assert running_world.streams.asked[-1][1]["command"] == tuple(odd)
     assert sandbox.execs()[0].command == ("a", "\ufffd", "é")
     sandbox.exec(odd)
-    assert box.streams.asked[-1][1]["command"] == tuple(odd)
+    assert running_world.streams.asked[-1][1]["command"] == tuple(odd)
     with pytest.raises(Refused, match="must be valid text"):
         sandbox.detach(["\ud800"])
 
 
-def test_adopted_command_can_be_killed(sandbox: Sandbox, box: World) -> None:
+def test_adopted_command_can_be_killed(sandbox: Sandbox, running_world: World) -> None:
     killed = threading.Event()  # its own: the first daemon may still be letting go
-    box.streams.run, box.streams.again = box.streams.endless, lambda **_: Endless(killed)
+    running_world.streams.run, running_world.streams.again = running_world.streams.endless, lambda **_: Endless(killed)
     detach = sandbox.detach(["a"], timeout_seconds=0)
-    box.services.detached.close()
-    assert box.streams.closed.wait(30)
-    again, _ = restarted(box)
-    assert box.streams.asked[-1] == ("exec-1", {"timeout_seconds": None, "escaped": ANY, "starts": False})
+    running_world.services.detached.close()
+    assert running_world.streams.closed.wait(30)
+    again, _ = restarted(running_world)
+    assert running_world.streams.asked[-1] == ("exec-1", {"timeout_seconds": None, "escaped": ANY, "starts": False})
     again.kill(kind(), "default", "quickstart", detach.id)
     assert killed.wait(30)
     holds(lambda: shown(again).state == "Killed")
 
 
-def test_stale_and_broken_records_are_removed(sandbox: Sandbox, box: World) -> None:
+def test_stale_and_broken_records_are_removed(sandbox: Sandbox, running_world: World) -> None:
     sandbox.detach(["a"])
     holds(lambda: sandbox.execs()[0].state == "Exited")
-    folder = box.folder / "execs"
+    folder = running_world.folder / "execs"
     (folder / "broken").mkdir()
     (folder / "broken" / "record.json").write_text("{")
-    box.finish_deletion()
-    box.apply()
-    again, _ = restarted(box)
+    running_world.finish_deletion()
+    running_world.apply()
+    again, _ = restarted(running_world)
     assert again.list(kind(), "default", "quickstart") == []
     assert list(folder.iterdir()) == []
 
 
-def test_command_without_record_does_not_start(sandbox: Sandbox, box: World) -> None:
-    (box.folder / "execs").write_text("no folder")
+def test_command_without_record_does_not_start(sandbox: Sandbox, running_world: World) -> None:
+    (running_world.folder / "execs").write_text("no folder")
     with pytest.raises(Refused, match="can't be recorded"):
         sandbox.detach(["a"])
-    assert box.streams.asked == []
+    assert running_world.streams.asked == []

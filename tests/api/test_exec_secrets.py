@@ -18,18 +18,18 @@ __all__ = ["http"]
 ENV = {"A": "1", "TOKEN": Secret("token")}
 
 
-def test_secret_reaches_command_but_not_response(http: httpx.Client, box: World) -> None:
+def test_secret_reaches_command_but_not_response(http: httpx.Client, running_world: World) -> None:
     done = run(http, env=as_json(ENV))
-    _, requested = box.streams.asked[-1]
+    _, requested = running_world.streams.asked[-1]
     assert requested["env"] == {"A": "1", "TOKEN": "s3cret"}
     assert "s3cret" not in str(done)
 
 
 @pytest.mark.parametrize("path", ["exec", "execs"])
-def test_missing_secret_is_refused(http: httpx.Client, box: World, path: str) -> None:
-    before = len(box.streams.asked)
+def test_missing_secret_is_refused(http: httpx.Client, running_world: World, path: str) -> None:
+    before = len(running_world.streams.asked)
     answer = http.post(f"{BASE}/{path}", json={"command": ["a"], "env": {"TOKEN": {"secret": "other"}}})
-    assert (answer.status_code, len(box.streams.asked)) == (400, before)
+    assert (answer.status_code, len(running_world.streams.asked)) == (400, before)
     assert "TOKEN: secret default/other: not found" in answer.text
 
 

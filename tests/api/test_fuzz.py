@@ -16,13 +16,13 @@ from tests.api.listeners import API, client, opened, token
 from tests.examples import examples
 from tests.helpers_api import World, make_world
 
-BOX = f"{API}/namespaces/default/sandboxes/quickstart"
+SANDBOX = f"{API}/namespaces/default/sandboxes/quickstart"
 GOOD = (
-    f"GET {BOX} HTTP/1.1\r\nHost: paddock\r\nAuthorization: Bearer pdk_0123456789ab_x\r\n\r\n".encode(),
+    f"GET {SANDBOX} HTTP/1.1\r\nHost: paddock\r\nAuthorization: Bearer pdk_0123456789ab_x\r\n\r\n".encode(),
     f"POST {API}/apply HTTP/1.1\r\nHost: paddock\r\nContent-Type: application/json\r\nContent-Length: 15\r\n\r\n"
     '{"documents":1}'.encode(),
-    f"PATCH {BOX} HTTP/1.1\r\nHost: paddock\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{{}}\r\n0\r\n\r\n".encode(),
-    f"GET {BOX}/exec?command=a HTTP/1.1\r\nHost: paddock\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
+    f"PATCH {SANDBOX} HTTP/1.1\r\nHost: paddock\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{{}}\r\n0\r\n\r\n".encode(),
+    f"GET {SANDBOX}/exec?command=a HTTP/1.1\r\nHost: paddock\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
     "Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n".encode(),
 )
 PIECES = st.sampled_from([b"\r\n", b"\x00", b"\xff" * 9, b" ", b":", b"%00", b"%2e%2e/", b"?", b"9" * 30, b"\r\n\r\n"])
@@ -53,7 +53,7 @@ def spoiled(draw: st.DrawFn) -> bytes:
 
 def answered(world: World) -> None:
     with client(world) as created:
-        assert created.get(BOX).status_code == 200
+        assert created.get(SANDBOX).status_code == 200
 
 
 @few
@@ -78,7 +78,7 @@ def test_whatever_is_shown_as_a_token(world: World, shown: bytes) -> None:
     printed = bytes(number for number in shown if number not in b"\r\n\0")
     with client(world) as created:
         try:
-            answer = created.get(BOX, headers=[(b"Authorization", printed)])
+            answer = created.get(SANDBOX, headers=[(b"Authorization", printed)])
         except (httpx.LocalProtocolError, httpx.RemoteProtocolError):
             return  # it is no header
     assert answer.status_code in (400, 401)
@@ -89,10 +89,10 @@ def test_parts_of_a_token_open_nothing(world: World) -> None:
     with client(world) as created:
 
         def code(shown: str) -> int:
-            return created.get(BOX, headers={"Authorization": f"Bearer {shown}"}).status_code
+            return created.get(SANDBOX, headers={"Authorization": f"Bearer {shown}"}).status_code
 
         assert code(good) == 200
-        assert created.get(BOX, headers={"Authorization": ""}).status_code == 401
+        assert created.get(SANDBOX, headers={"Authorization": ""}).status_code == 401
         for at in range(0, len(good), 3):
             assert code(good[:at] + ("A" if good[at] != "A" else "B") + good[at + 1 :]) == 401
         assert {code(good[:at]) for at in range(1, len(good), 7)} == {401}
@@ -106,7 +106,7 @@ FRAMES = st.binary(max_size=20) | st.sampled_from([b"\x04{", b"\x05{}", b"\xff",
 def test_frames_that_mean_nothing(world: World, caplog: pytest.LogCaptureFixture, sent: list[Any]) -> None:
     caplog.clear()
     try:
-        uri = f"ws://paddock{BOX}/exec?command=a&stdin=true&tty=true"
+        uri = f"ws://paddock{SANDBOX}/exec?command=a&stdin=true&tty=true"
         with unix_connect(str(world.socket), uri=uri) as link:
             for entry in sent:
                 link.send(entry)

@@ -237,7 +237,7 @@ def test_the_command_shows_and_deletes_by_host(hosts: Hosts) -> None:
 
 
 INSTANCES = f"{API}/namespaces/team/instances"
-BOX = """
+SANDBOX = """
 apiVersion: paddock/v1alpha1
 kind: Sandbox
 metadata: {{name: on-{host}, namespace: team}}
@@ -250,7 +250,7 @@ def running(hosts: Hosts) -> Hosts:
     """A sandbox on each host, whose container its daemon alone knows."""
     store = hosts.a.world.store
     for host, engine in hosts.engines.items():
-        hosts.a.world.apply(BOX.format(host=host))
+        hosts.a.world.apply(SANDBOX.format(host=host))
         obj = store.get("Sandbox", "team", f"on-{host}")
         assert obj is not None
         of = (obj.uid, obj.kind, obj.namespace, obj.name)

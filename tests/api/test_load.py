@@ -31,7 +31,7 @@ from tests.api.listeners import opened as opened_as_the_daemon_does
 from tests.daemon import wait_for
 from tests.helpers_api import QUICKSTART, World
 
-BOX = f"{API}/namespaces/default/sandboxes/quickstart"
+SANDBOX = f"{API}/namespaces/default/sandboxes/quickstart"
 ALL = f"{API}/namespaces/default/sandboxes"
 
 
@@ -62,17 +62,17 @@ def to_the_end(link: socket.socket) -> bytes:
 def test_request_rate_is_limited_with_retry_after(world: World) -> None:
     world.apply()
     with opened(world, LoadLimits(per_second=0.01)), client(world, token(world, "viewer", name="ci")) as ci:
-        assert ci.get(BOX).status_code == 200
-        response = ci.get(BOX)
+        assert ci.get(SANDBOX).status_code == 200
+        response = ci.get(SANDBOX)
         assert (response.status_code, response.json()["reason"]) == (429, "TooManyRequests")
         assert "token ci sends over 0.01 requests a second (requests_per_second)" in response.json()["message"]
         assert 95 < int(response.headers["Retry-After"]) == response.json()["details"]["retryAfterSeconds"] <= 100
         headers = {"Authorization": ci.headers["Authorization"]}
         with pytest.raises(InvalidStatus, match="429"):
-            unix_connect(str(world.socket), uri=f"ws://paddock{BOX}/exec?command=a", additional_headers=headers)
+            unix_connect(str(world.socket), uri=f"ws://paddock{SANDBOX}/exec?command=a", additional_headers=headers)
         assert ci.get("/healthz").status_code == 200
         with client(world) as root:
-            assert root.get(BOX).status_code == 200
+            assert root.get(SANDBOX).status_code == 200
 
 
 def test_requests_in_flight_are_limited(world: World) -> None:
@@ -92,13 +92,13 @@ def test_requests_in_flight_are_limited(world: World) -> None:
         submits = [pool.submit(ask) for _ in range(2)]
         for _ in submits:
             assert semaphore.acquire(timeout=60)
-        response = created_client.get(BOX)
+        response = created_client.get(SANDBOX)
         assert (response.status_code, response.headers["Retry-After"]) == (429, "1")
         with created_client.stream("GET", ALL, params={"watch": "1"}) as watch:
             assert watch.status_code == 200, "what lasts has bounds of its own"
         go_on.set()
         assert [submit.result() for submit in submits] == [200, 200]
-        wait_for("there is room again", lambda: created_client.get(BOX).status_code == 200)
+        wait_for("there is room again", lambda: created_client.get(SANDBOX).status_code == 200)
 
 
 def test_one_caller_has_a_share_of_what_may_last(world: World) -> None:
@@ -112,12 +112,12 @@ def test_one_caller_has_a_share_of_what_may_last(world: World) -> None:
         assert (response.status_code, response.headers["Retry-After"]) == (429, "1")
         assert "token ci has 3 watches in flight" in response.json()["message"]
         assert "caller_share is 0.5" in response.json()["message"]
-        assert ci.get(BOX).status_code == 200, "what does not last has a share of its own"
+        assert ci.get(SANDBOX).status_code == 200, "what does not last has a share of its own"
         with monitor.stream("GET", ALL, params={"watch": "1"}) as watch:
             assert watch.status_code == 200, "there is room for others"
     with opened(world, load), client(world, token(world, "user", name="ci-2")) as ci:
         for _ in range(5):  # what has ended is not counted
-            assert ci.get(f"{BOX}/files", params={"path": "/tmp/x"}).status_code != 429
+            assert ci.get(f"{SANDBOX}/files", params={"path": "/tmp/x"}).status_code != 429
 
 
 def test_one_caller_has_a_share_of_requests(world: World) -> None:
@@ -134,10 +134,10 @@ def test_one_caller_has_a_share_of_requests(world: World) -> None:
         submits = [pool.submit(ci.get, "/readyz", timeout=60) for _ in range(2)]
         for _ in submits:
             assert semaphore.acquire(timeout=60)
-        response = ci.get(BOX)
+        response = ci.get(SANDBOX)
         assert (response.status_code, response.json()["reason"]) == (429, "TooManyRequests")
         assert "token ci has 2 requests in flight" in response.json()["message"]
-        assert root.get(BOX).status_code == 200
+        assert root.get(SANDBOX).status_code == 200
         go_on.set()
         assert [submit.result().status_code for submit in submits] == [200, 200]
 
@@ -154,7 +154,7 @@ def test_slow_user_lookup_delays_only_that_user(world: World, monkeypatch: pytes
     monkeypatch.setattr(api_doors, "HOST_NAMES", replace(HOST_NAMES, user=user))
     world.apply()
     with opened(world, LoadLimits()), client(world) as created:
-        assert [created.get(BOX).status_code for _ in range(3)] == [200] * 3
+        assert [created.get(SANDBOX).status_code for _ in range(3)] == [200] * 3
     assert semaphore.acquire(blocking=False)
     assert not semaphore.acquire(blocking=False), "it is asked once in some seconds"
     monkeypatch.setattr(authenticate, "_KNOWN_SECONDS", 0.0)
@@ -163,9 +163,9 @@ def test_slow_user_lookup_delays_only_that_user(world: World, monkeypatch: pytes
         enter_context, ci, second = (
             stack.enter_context(client(world, text)) for text in ("", token(world, "viewer"), "")
         )
-        waits = pool.submit(enter_context.get, BOX, timeout=60)
+        waits = pool.submit(enter_context.get, SANDBOX, timeout=60)
         assert semaphore.acquire(timeout=60)
-        assert [ci.get(BOX).status_code, second.get("/healthz").status_code] == [200, 200]
+        assert [ci.get(SANDBOX).status_code, second.get("/healthz").status_code] == [200, 200]
         assert not waits.done()
         go_on.set()
         assert waits.result().status_code == 200
@@ -267,7 +267,7 @@ def test_connections_over_limit_get_429(served: World, monkeypatch: pytest.Monke
             assert (healthz.status_code, healthz.headers["Retry-After"]) == (429, "1")
             assert "connections are open on this listener" in healthz.json()["message"]
         with pytest.raises(InvalidStatus, match="429"):
-            unix_connect(str(served.socket), uri=f"ws://paddock{BOX}/exec?command=a")
+            unix_connect(str(served.socket), uri=f"ws://paddock{SANDBOX}/exec?command=a")
     with client(served) as created:
         wait_for("there is room again", lambda: created.get("/healthz").status_code == 200)
 

@@ -8,7 +8,7 @@ import pytest
 from tests.helpers_api import World
 
 API = "/apis/paddock/v1alpha1"
-BOX = f"{API}/namespaces/default/sandboxes/quickstart"
+SANDBOX = f"{API}/namespaces/default/sandboxes/quickstart"
 HALF = "\\ud800"
 MERGE, JSON = "application/merge-patch+json", "application/json-patch+json"
 PLAIN = "application/json"
@@ -26,20 +26,20 @@ def http(served: World) -> Iterator[httpx.Client]:
 @pytest.mark.parametrize(
     ("method", "path", "type_", "body"),
     [
-        ("PATCH", BOX, MERGE, f'{{"{HALF}": 1}}'),
-        ("PATCH", BOX, MERGE, f'{{"spec": {{"{HALF}": 1}}}}'),
-        ("PATCH", BOX, MERGE, f'{{"spec": {{"template": {{"image": "{HALF}"}}}}}}'),
-        ("PATCH", BOX, MERGE, f'{{"metadata": {{"annotations": {{"{HALF}": "a"}}}}}}'),
-        ("PATCH", BOX, MERGE, f'{{"metadata": {{"annotations": {{"a": "{HALF}"}}}}}}'),
-        ("PATCH", BOX, MERGE, f'{{"metadata": {{"finalizers": ["{HALF}"]}}}}'),
-        ("PATCH", BOX, JSON, f'[{{"op": "remove", "path": "/{HALF}"}}]'),
-        ("POST", f"{BOX}/exec", PLAIN, f'{{"command": ["x"], "{HALF}": 1}}'),
-        ("POST", f"{BOX}/exec", PLAIN, f'{{"command": ["{HALF}"]}}'),
-        ("POST", f"{BOX}/exec", PLAIN, f'{{"command": ["x"], "env": {{"{HALF}": "{HALF}"}}}}'),
+        ("PATCH", SANDBOX, MERGE, f'{{"{HALF}": 1}}'),
+        ("PATCH", SANDBOX, MERGE, f'{{"spec": {{"{HALF}": 1}}}}'),
+        ("PATCH", SANDBOX, MERGE, f'{{"spec": {{"template": {{"image": "{HALF}"}}}}}}'),
+        ("PATCH", SANDBOX, MERGE, f'{{"metadata": {{"annotations": {{"{HALF}": "a"}}}}}}'),
+        ("PATCH", SANDBOX, MERGE, f'{{"metadata": {{"annotations": {{"a": "{HALF}"}}}}}}'),
+        ("PATCH", SANDBOX, MERGE, f'{{"metadata": {{"finalizers": ["{HALF}"]}}}}'),
+        ("PATCH", SANDBOX, JSON, f'[{{"op": "remove", "path": "/{HALF}"}}]'),
+        ("POST", f"{SANDBOX}/exec", PLAIN, f'{{"command": ["x"], "{HALF}": 1}}'),
+        ("POST", f"{SANDBOX}/exec", PLAIN, f'{{"command": ["{HALF}"]}}'),
+        ("POST", f"{SANDBOX}/exec", PLAIN, f'{{"command": ["x"], "env": {{"{HALF}": "{HALF}"}}}}'),
         ("POST", f"{API}/apply", PLAIN, f'{{"documents": [{{"text": "{HALF}"}}], "namespace": "{HALF}"}}'),
         ("POST", f"{API}/apply", PLAIN, f'{{"{HALF}": 1}}'),
         ("POST", f"{API}/auth/can-i", PLAIN, f'{{"verb": "{HALF}", "kind": "sandbox"}}'),
-        ("POST", f"{BOX}s", PLAIN, f'{{"kind": "{HALF}"}}'),
+        ("POST", f"{SANDBOX}s", PLAIN, f'{{"kind": "{HALF}"}}'),
     ],
 )
 def test_it_is_no_defect(http: httpx.Client, method: str, path: str, type_: str, body: str) -> None:

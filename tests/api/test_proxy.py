@@ -20,9 +20,9 @@ from tests.api.listeners import API, client, opened, token
 from tests.daemon import wait_for
 from tests.helpers_api import World
 
-BOX = f"{API}/namespaces/default/sandboxes/quickstart"
+SANDBOX = f"{API}/namespaces/default/sandboxes/quickstart"
 WEB, SOCKETS, RAW = 8000, 8001, 8002
-PROXY = f"{BOX}/proxy/{WEB}"
+PROXY = f"{SANDBOX}/proxy/{WEB}"
 MIB = 1 << 20
 
 
@@ -205,7 +205,7 @@ def test_web_pages_are_refused_with_a_token_too(sandbox: World) -> None:
             assert (answer.status_code, answer.json()["reason"]) == (403, "Forbidden"), page
             with pytest.raises(InvalidStatus) as refusal:
                 connect(
-                    f"{observed.url.replace('http', 'ws')}{BOX}/proxy/{SOCKETS}",
+                    f"{observed.url.replace('http', 'ws')}{SANDBOX}/proxy/{SOCKETS}",
                     additional_headers={**document, **page},
                 )
             assert refusal.value.response.status_code == 403
@@ -241,7 +241,7 @@ def test_disconnect_ends_the_request_in_the_sandbox(sandbox: World) -> None:
 )
 def test_what_is_not_http_is_a_bad_gateway(sandbox: World, data: bytes) -> None:
     with opened(sandbox), client(sandbox) as local, answering(sandbox, data):
-        answer = local.get(f"{BOX}/proxy/{RAW}/")
+        answer = local.get(f"{SANDBOX}/proxy/{RAW}/")
         assert (answer.status_code, answer.json()["reason"]) == (502, "BadGateway")
     freed(sandbox)
 
@@ -249,7 +249,7 @@ def test_what_is_not_http_is_a_bad_gateway(sandbox: World, data: bytes) -> None:
 def test_broken_answers_are_broken_for_the_client(sandbox: World) -> None:
     half = answering(sandbox, b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhalf")
     with opened(sandbox), client(sandbox) as local, half, pytest.raises(httpx.RemoteProtocolError):
-        local.get(f"{BOX}/proxy/{RAW}/")
+        local.get(f"{SANDBOX}/proxy/{RAW}/")
     freed(sandbox)
 
 
@@ -263,16 +263,16 @@ def test_an_answer_ends_wherever_its_program_closes(sandbox: World) -> None:
             with answering(sandbox, content[:count]):
                 if head <= count < len(content):
                     with pytest.raises(httpx.RemoteProtocolError):
-                        local.get(f"{BOX}/proxy/{RAW}/")
+                        local.get(f"{SANDBOX}/proxy/{RAW}/")
                 else:
-                    answer = local.get(f"{BOX}/proxy/{RAW}/")
+                    answer = local.get(f"{SANDBOX}/proxy/{RAW}/")
                     assert answer.status_code == (200 if count == len(content) else 502), content[:count]
     freed(sandbox)
 
 
 def test_endless_interim_answers_are_a_bad_gateway(sandbox: World) -> None:
     with opened(sandbox), client(sandbox) as local, answering(sandbox, b"HTTP/1.1 100 Continue\r\n\r\n" * 100_000):
-        answer = local.get(f"{BOX}/proxy/{RAW}/")
+        answer = local.get(f"{SANDBOX}/proxy/{RAW}/")
         assert (answer.status_code, "interim" in answer.json()["message"]) == (502, True)
     freed(sandbox)
 
@@ -280,10 +280,10 @@ def test_endless_interim_answers_are_a_bad_gateway(sandbox: World) -> None:
 def test_refusals_name_what_is_wrong(sandbox: World) -> None:
     with opened(sandbox), client(sandbox) as local:
         for path, code, message in (
-            (f"{BOX}/proxy/81/", 409, "nothing listens on port 81"),
-            (f"{BOX}/proxy/0/", 400, "65535"),
-            (f"{BOX}/proxy/http/", 400, "port"),
-            (f"{BOX}/proxy%2F{WEB}/", 400, "encoded slash"),
+            (f"{SANDBOX}/proxy/81/", 409, "nothing listens on port 81"),
+            (f"{SANDBOX}/proxy/0/", 400, "65535"),
+            (f"{SANDBOX}/proxy/http/", 400, "port"),
+            (f"{SANDBOX}/proxy%2F{WEB}/", 400, "encoded slash"),
             (f"{API}/namespaces/default/sandboxes/nobody/proxy/80/", 404, "not found"),
         ):
             answer = local.get(path)
@@ -295,7 +295,7 @@ def test_websocket_messages_pass_both_ways(sandbox: World) -> None:
     with opened(sandbox, host="127.0.0.1") as observed:
         secret = token(sandbox, "user", "default")
         document = {"Authorization": f"Bearer {secret}", "Cookie": "c=1"}
-        url = f"{observed.url.replace('http', 'ws')}{BOX}/proxy/{SOCKETS}/live?a=b"
+        url = f"{observed.url.replace('http', 'ws')}{SANDBOX}/proxy/{SOCKETS}/live?a=b"
         with connect(url, additional_headers=document, subprotocols=["chat"], max_size=None) as link:  # type: ignore[list-item]
             sent = headers(json.loads(link.recv(60)))
             assert link.subprotocol == "chat"
@@ -324,9 +324,9 @@ def test_websocket_refusal_of_the_program_passes(sandbox: World) -> None:
             unix_connect(str(sandbox.socket), f"ws://paddock{PROXY}/teapot")
         assert refusal.value.response.status_code == 418
         with answering(sandbox, b"not HTTP\r\n\r\n"), pytest.raises(InvalidStatus) as refused:
-            unix_connect(str(sandbox.socket), f"ws://paddock{BOX}/proxy/{RAW}/")
+            unix_connect(str(sandbox.socket), f"ws://paddock{SANDBOX}/proxy/{RAW}/")
         assert refused.value.response.status_code == 502
-        url = f"ws://paddock{BOX}/proxy/{SOCKETS}/"
+        url = f"ws://paddock{SANDBOX}/proxy/{SOCKETS}/"
         with unix_connect(str(sandbox.socket), url, subprotocols=["chat"]) as link:  # type: ignore[list-item]
             link.recv(60)
             link.socket.shutdown(socket.SHUT_RDWR)  # as if the client were killed

@@ -21,7 +21,7 @@ from tests.daemon import wait_for
 from tests.helpers_api import World, make_world
 
 SANDBOXES = "/apis/paddock/v1alpha1/namespaces/default/sandboxes"
-BOX = f"{SANDBOXES}/quickstart"
+SANDBOX = f"{SANDBOXES}/quickstart"
 STALL_SECONDS = 0.4
 
 
@@ -83,15 +83,18 @@ def commands(world: World) -> bool:
 
 
 HELD: dict[str, tuple[str, Callable[[World], Any]]] = {
-    "logs": (f"{BOX}/logs?follow=true", lambda world: not world.streams.closed.is_set()),
-    "exec": (f"{BOX}/exec?command=yes", lambda world: commands(world) or not world.streams.closed.is_set()),
-    "file": (f"{BOX}/files?path=/tmp/much", lambda world: world.services.files.slots.used_count or world.files.open),
-    "archive": (
-        f"{BOX}/files/archive?path=/tmp",
+    "logs": (f"{SANDBOX}/logs?follow=true", lambda world: not world.streams.closed.is_set()),
+    "exec": (f"{SANDBOX}/exec?command=yes", lambda world: commands(world) or not world.streams.closed.is_set()),
+    "file": (
+        f"{SANDBOX}/files?path=/tmp/much",
         lambda world: world.services.files.slots.used_count or world.files.open,
     ),
-    "port": (f"{BOX}/portforward?port=80", lambda world: world.services.forward.slots.used_count),
-    "raw port": (f"{BOX}/portforward?port=80&as=raw", lambda world: world.services.forward.slots.used_count),
+    "archive": (
+        f"{SANDBOX}/files/archive?path=/tmp",
+        lambda world: world.services.files.slots.used_count or world.files.open,
+    ),
+    "port": (f"{SANDBOX}/portforward?port=80", lambda world: world.services.forward.slots.used_count),
+    "raw port": (f"{SANDBOX}/portforward?port=80&as=raw", lambda world: world.services.forward.slots.used_count),
     "watch": (f"{SANDBOXES}?watch=1", lambda world: world.services.watches.count),
 }
 

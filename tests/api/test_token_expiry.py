@@ -19,9 +19,9 @@ from tests.daemon import wait_for
 from tests.helpers_api import World, make_world
 from tests.raw_client import Paddock
 
-BOX = f"{API}/namespaces/default/sandboxes/quickstart"
+SANDBOX = f"{API}/namespaces/default/sandboxes/quickstart"
 WATCH = f"{API}/namespaces/default/sandboxes?watch=1"
-LOG = f"{BOX}/logs?follow=true"
+LOG = f"{SANDBOX}/logs?follow=true"
 
 
 @pytest.fixture
@@ -44,7 +44,7 @@ def expire(world: World) -> None:
 
 def exec_(world: World, text: str) -> ClientConnection:
     headers = {"Authorization": f"Bearer {text}"}
-    return unix_connect(str(world.socket), uri=f"ws://paddock{BOX}/exec?command=cat", additional_headers=headers)
+    return unix_connect(str(world.socket), uri=f"ws://paddock{SANDBOX}/exec?command=cat", additional_headers=headers)
 
 
 def freed(world: World) -> None:
@@ -100,7 +100,7 @@ def test_a_forwarded_port_is_closed(sandbox: World) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         sandbox.ports.listen(80, listener.getsockname()[1])
         headers = {"Authorization": f"Bearer {token(sandbox, 'user', name='ci')}"}
-        uri = f"ws://paddock{BOX}/portforward?port=80"
+        uri = f"ws://paddock{SANDBOX}/portforward?port=80"
         with unix_connect(str(sandbox.socket), uri=uri, additional_headers=headers) as link:
             inside, _ = listener.accept()
             with inside:
@@ -134,7 +134,9 @@ def test_a_forwarded_port_without_frames_is_closed(sandbox: World, monkeypatch: 
 def test_transfer_is_cut_off(sandbox: World, method: str) -> None:
     root = sandbox.files.root("c-quickstart")
     (root / "tmp/x").write_bytes(b"x" * (32 << 20))
-    head = f"{method} {BOX}/files?path=/tmp/x HTTP/1.1\r\nHost: paddock\r\nContent-Length: {9 * (method == 'PUT')}\r\n"
+    head = (
+        f"{method} {SANDBOX}/files?path=/tmp/x HTTP/1.1\r\nHost: paddock\r\nContent-Length: {9 * (method == 'PUT')}\r\n"
+    )
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as link:
         link.connect(str(sandbox.socket))
         link.sendall(f"{head}Authorization: Bearer {token(sandbox, 'user', name='ci')}\r\n\r\n".encode())
@@ -151,7 +153,7 @@ def test_waiting_exec_is_answered_401(sandbox: World) -> None:
     answers: list[httpx.Response] = []
     with client(sandbox, token(sandbox, "user", name="ci")) as created:
         asking = threading.Thread(
-            target=lambda: answers.append(created.post(f"{BOX}/exec", json={"command": ["cat"]}, timeout=60))
+            target=lambda: answers.append(created.post(f"{SANDBOX}/exec", json={"command": ["cat"]}, timeout=60))
         )
         asking.start()
         while not sandbox.streams.asked:
@@ -175,4 +177,4 @@ def test_other_tokens_are_unaffected(sandbox: World) -> None:
             _ = list(output)
         assert open_.recv(timeout=30) == b"\x01first\n"
         with client(sandbox, "") as root:
-            assert root.get(BOX).status_code == 200
+            assert root.get(SANDBOX).status_code == 200

@@ -11,7 +11,7 @@ from paddock import Invalid, Paddock
 from tests.helpers_api import World
 
 SANDBOXES = "/apis/paddock/v1alpha1/namespaces/default/sandboxes"
-BOX = f"{SANDBOXES}/box"
+SANDBOX = f"{SANDBOXES}/box"
 Client = httpx.Client
 
 
@@ -30,7 +30,7 @@ def client(served: World) -> Iterator[Client]:
 
 def test_create(client: Client, served: World) -> None:
     answer = client.post(SANDBOXES, json=body(status={"restartCount": 7}))
-    assert (answer.status_code, answer.json()) == (201, client.get(BOX).json())
+    assert (answer.status_code, answer.json()) == (201, client.get(SANDBOX).json())
     stored = served.sandbox("box")
     assert (stored.generation, stored.finalizers, stored.last_applied) == (1, ("paddock/container",), None)
     assert (stored.status, stored.spec["restartPolicy"], served.woken) == ({}, "Always", [1])
@@ -46,33 +46,33 @@ def test_create_what_is_there_already(client: Client) -> None:
 def test_replace(client: Client, served: World) -> None:
     client.post(SANDBOXES, json=body())
     served.change("box", status={"restartCount": 2})
-    read = client.get(BOX).json()
+    read = client.get(SANDBOX).json()
     read["spec"]["runState"] = "Suspended"
     del read["metadata"]["labels"]
     read["status"] = {"restartCount": 9}
-    answer = client.put(BOX, json=read)
+    answer = client.put(SANDBOX, json=read)
     assert answer.status_code == 200
     stored = served.sandbox("box")
     assert (stored.spec["runState"], stored.labels, stored.generation) == ("Suspended", {}, 2)
     assert stored.status == {"restartCount": 2}
-    document = client.put(BOX, json=answer.json()).json()
+    document = client.put(SANDBOX, json=answer.json()).json()
     assert document["metadata"]["resourceVersion"] == answer.json()["metadata"]["resourceVersion"]
 
 
 def test_replace_what_was_changed_since(client: Client, served: World) -> None:
     read = client.post(SANDBOXES, json=body()).json()
     served.change("box", labels={"app": "other"})
-    answer = client.put(BOX, json=read)
+    answer = client.put(SANDBOX, json=read)
     assert (answer.status_code, answer.json()["reason"]) == (409, "Conflict")
     assert "was changed since (it is at 2); read it again" in answer.json()["message"]
     read["metadata"] |= {"resourceVersion": "2", "uid": "another"}
-    assert "was deleted and recreated" in client.put(BOX, json=read).json()["message"]
+    assert "was deleted and recreated" in client.put(SANDBOX, json=read).json()["message"]
     assert served.sandbox("box").labels == {"app": "other"}
 
 
 def test_of_two_writers_that_read_the_same_one_wins(client: Client) -> None:
     read = client.post(SANDBOXES, json=body()).json()
-    codes = [client.put(BOX, json={**read, "spec": body()["spec"] | {"runState": entry}}).status_code
+    codes = [client.put(SANDBOX, json={**read, "spec": body()["spec"] | {"runState": entry}}).status_code
              for entry in ("Suspended", "Paused")]  # fmt: skip
     assert codes == [200, 409]
 
@@ -80,9 +80,9 @@ def test_of_two_writers_that_read_the_same_one_wins(client: Client) -> None:
 @pytest.mark.parametrize(
     ("method", "path", "sent", "code", "words"),
     [
-        ("PUT", BOX, body(), 422, "is required to replace an object"),
-        ("PUT", BOX, body(metadata={"name": "box", "resourceVersion": "1"}), 404, "not found"),
-        ("PUT", BOX, body("other"), 400, "make them agree"),
+        ("PUT", SANDBOX, body(), 422, "is required to replace an object"),
+        ("PUT", SANDBOX, body(metadata={"name": "box", "resourceVersion": "1"}), 404, "not found"),
+        ("PUT", SANDBOX, body("other"), 400, "make them agree"),
         ("POST", SANDBOXES, body(metadata={"name": "box", "resourceVersion": "1"}), 400, "leave them out"),
         ("POST", SANDBOXES, body(metadata={"name": "box", "namespace": "team"}), 422, "metadata.namespace"),
         ("POST", SANDBOXES, body(kind="Sandbix"), 422, "did you mean `Sandbox`?"),
@@ -124,11 +124,11 @@ def test_two_documents_are_too_many(client: Client) -> None:
 def test_what_policy_refuses_and_what_is_being_deleted(client: Client, served: World) -> None:
     read = client.post(SANDBOXES, json=body()).json()
     served.refusals.append(("spec.template.user", "root is not allowed here"))
-    answer = client.put(BOX, json=read)
+    answer = client.put(SANDBOX, json=read)
     assert (answer.status_code, answer.json()["details"]["causes"][0]["field"]) == (422, "spec.template.user")
     served.refusals.clear()
-    document = client.delete(BOX).json()
-    answer = client.put(BOX, json=document)
+    document = client.delete(SANDBOX).json()
+    answer = client.put(SANDBOX, json=document)
     assert (answer.status_code, "is being deleted" in answer.json()["message"]) == (409, True)
 
 

@@ -40,7 +40,7 @@ metadata: {name: %(name)s}
 spec: {templateRef: {name: %(name)s}, warmReplicas: %(warm)d, shutdownGracePeriodSeconds: 0}
 """
 PROBED = ", readiness: {exec: {command: [test, -f, /tmp/up]}, periodSeconds: 1}"
-BOX = """\
+SANDBOX = """\
 apiVersion: paddock/v1alpha1
 kind: Sandbox
 metadata: {name: %s}
@@ -78,7 +78,7 @@ class Eyes:
     def start(self, name: str, template: str, policy: str = "Prefer", more: str = "") -> float:
         """Apply one, and give the seconds until it is seen Ready."""
         begun = time.perf_counter()
-        self.apply(BOX % (name, template, policy, more))
+        self.apply(SANDBOX % (name, template, policy, more))
         with self._seen:
             assert self._seen.wait_for(lambda: name in self._ready, 60), f"{name} is not Ready in a minute"
             return self._ready[name] - begun
@@ -148,7 +148,7 @@ def test_one_claim_after_another(tmp_path: Path, capsys: pytest.CaptureFixture[s
 
 
 def test_a_claim_with_its_workspace(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """By turns with a folder of the host bound into the box, and without; the first one of each owner's ids apart."""
+    """By turns with a folder of the host bound into the sandbox, and without; the first of each owner's ids apart."""
     with tempfile.TemporaryDirectory(dir="/srv") as root, ExitStack() as open_:
         roots = json.dumps([{"path": root}])
         daemon = open_.enter_context(running(tmp_path, PADDOCK_HOST_ROOTS=roots))

@@ -13,7 +13,7 @@ from tests.raw_client import Paddock
 
 pytestmark = [pytest.mark.bench, pytest.mark.docker]
 ROUNDS = 40
-BOX = """
+SANDBOX = """
 apiVersion: paddock/v1alpha1
 kind: Sandbox
 metadata: {name: exec}
@@ -28,7 +28,7 @@ def test_exec_of_true(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
     client = docker_py.DockerClient(base_url="unix:///var/run/docker.sock", timeout=60)
     try:
         with running(tmp_path) as daemon, Paddock(f"unix://{daemon.socket}") as paddock:
-            daemon.apply(BOX)
+            daemon.apply(SANDBOX)
             daemon.paddock("wait", "--for=condition=Ready", "--timeout=60s", "sandbox/exec")
             sandbox = paddock.sandbox("exec")
             container = client.containers.get(daemon.get("exec")["status"]["instanceRef"]["name"])

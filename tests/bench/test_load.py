@@ -15,7 +15,7 @@ from tests.raw_client import Paddock
 
 pytestmark = [pytest.mark.bench, pytest.mark.docker, pytest.mark.timeout(900)]
 CLIENTS, EACH = 50, 4
-BOX = """\
+SANDBOX = """\
 apiVersion: paddock/v1alpha1
 kind: Sandbox
 metadata: {name: load-%d-%d}
@@ -46,7 +46,7 @@ def test_two_hundred_by_fifty_clients(tmp_path: Path) -> None:
             start.wait()
             for count in range(EACH):
                 started_at = time.perf_counter()
-                paddock.apply(BOX % (number, count))
+                paddock.apply(SANDBOX % (number, count))
                 seconds.append(time.perf_counter() - started_at)
 
     with running(tmp_path) as daemon, Paddock(f"unix://{daemon.socket}") as paddock:

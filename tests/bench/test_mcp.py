@@ -20,7 +20,7 @@ from tests.raw_client import Paddock
 
 pytestmark = [pytest.mark.bench, pytest.mark.docker]
 CLIENTS, CALLS = 20, 20
-BOX = """
+SANDBOX = """
 apiVersion: paddock/v1alpha1
 kind: Sandbox
 metadata: {name: exec}
@@ -29,7 +29,7 @@ spec:
   resources: {limits: {memory: 64Mi, cpu: "2"}}
   lifecycle: {shutdownGracePeriodSeconds: 0}
 """
-WITH_AGENT = BOX.replace("name: exec", "name: agent").replace('"1000000"]', '"1000000"], agent: {}')
+WITH_AGENT = SANDBOX.replace("name: exec", "name: agent").replace('"1000000"]', '"1000000"], agent: {}')
 EXEC = {"name": "docker.container.exec", "arguments": {"id": "exec", "command": ["true"]}}
 META = {
     "io.modelcontextprotocol/protocolVersion": "2026-07-28",
@@ -78,7 +78,7 @@ def test_mcp(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     lines = []
     try:
         with running(tmp_path) as daemon, Paddock(f"unix://{daemon.socket}") as paddock:
-            daemon.apply(f"{BOX}---{WITH_AGENT}")
+            daemon.apply(f"{SANDBOX}---{WITH_AGENT}")
             daemon.paddock("wait", "--for=condition=Ready", "--timeout=60s", "sandbox/exec", "sandbox/agent")
             sandbox = paddock.sandbox("exec")
             assert sandbox.exec(["true"]).exit_code == 0

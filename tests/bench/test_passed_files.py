@@ -38,7 +38,7 @@ BACKGROUND = (
         "prober",
     ),
 )
-BOX = """
+SANDBOX = """
 apiVersion: paddock/v1alpha1
 kind: Sandbox
 metadata: {name: %s}
@@ -65,8 +65,8 @@ def test_requests_pass_few_files(tmp_path: Path, capsys: pytest.CaptureFixture[s
     path = tmp_path / "profile"
     prefix = (sys.executable, "-m", "tests.bench.profiled", str(path))
     with running(tmp_path / "daemon", prefix=prefix) as daemon, Paddock(f"unix://{daemon.socket}") as paddock:
-        daemon.apply(BOX % ("plain", ""))
-        daemon.apply(BOX % ("agent", ", agent: {}"))
+        daemon.apply(SANDBOX % ("plain", ""))
+        daemon.apply(SANDBOX % ("agent", ", agent: {}"))
         daemon.paddock("wait", "--for=condition=Ready", "--timeout=120s", "sandbox/plain", "sandbox/agent")
         requests: dict[str, Callable[[], object]] = {
             "exec by the engine": lambda: paddock.sandbox("plain").exec(["true"]),

@@ -56,7 +56,7 @@ with open("/tmp/ticks", "w") as ticks:
         time.sleep(0.1)
         for each in (ticks, sys.stdout): print("x", file=each, flush=True)
 """
-BOX = f"""
+SANDBOX = f"""
 apiVersion: paddock/v1alpha1
 kind: Sandbox
 metadata: {{name: streams}}
@@ -81,7 +81,7 @@ def test_a_hundred_open_streams(tmp_path: Path) -> None:
         running(tmp_path, PADDOCK_EXEC_PER_SANDBOX="64") as daemon,
         Paddock(f"unix://{daemon.socket}") as paddock,
     ):
-        daemon.apply(BOX)
+        daemon.apply(SANDBOX)
         daemon.paddock("wait", "--for=condition=Ready", "--timeout=60s", "sandbox/streams", "sandbox/other")
         wait_for("it listens", lambda: listens(paddock))
         sandbox = paddock.sandbox("other")

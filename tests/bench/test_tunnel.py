@@ -9,7 +9,7 @@ from tests.raw_client import Paddock
 from tests.two_hosts import two_hosts
 
 pytestmark = [pytest.mark.bench, pytest.mark.docker]
-BOX = """
+SANDBOX = """
 apiVersion: paddock/v1alpha1
 kind: Sandbox
 metadata: {name: exec}
@@ -27,7 +27,7 @@ def test_exec_through_another_daemon(tmp_path: Path, capsys: pytest.CaptureFixtu
         Paddock(f"unix://{a.socket}") as far,
         Paddock(f"unix://{b.socket}") as near,
     ):
-        a.apply(BOX)
+        a.apply(SANDBOX)
         b.paddock("wait", "--for=condition=Ready", "--timeout=60s", "sandbox/exec")
         sandboxes = [paddock.sandbox("exec") for paddock in (far, near)]
         through, local = alternately(

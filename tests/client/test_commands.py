@@ -18,8 +18,8 @@ from tests.sdk.hand_clock import HandClock
 
 
 @pytest.fixture
-def sandbox(box: World) -> Iterator[Sandbox]:
-    with Paddock(f"unix://{box.socket}") as paddock:
+def sandbox(running_world: World) -> Iterator[Sandbox]:
+    with Paddock(f"unix://{running_world.socket}") as paddock:
         yield paddock.sandbox("quickstart")
 
 
@@ -47,18 +47,18 @@ def test_a_process_tells_how_long_it_ran(monkeypatch: pytest.MonkeyPatch) -> Non
     assert process.wait().duration_seconds == 4
 
 
-def test_a_wait_for_the_start_loses_no_output(sandbox: Sandbox, box: World) -> None:
-    box.streams.run = lambda **_: iter((Chunk("stdout", b"hi\n"), Chunk("exit", b"3")))
+def test_a_wait_for_the_start_loses_no_output(sandbox: Sandbox, running_world: World) -> None:
+    running_world.streams.run = lambda **_: iter((Chunk("stdout", b"hi\n"), Chunk("exit", b"3")))
     with sandbox.start("true", tty=True, size=(30, 90)) as process:
         process.wait_started()
         process.wait_started()
         assert process.wait().stdout == "hi\n"
         process.wait_started()
-    assert box.streams.asked[-1][1]["size"] == (30, 90)
+    assert running_world.streams.asked[-1][1]["size"] == (30, 90)
 
 
-def test_a_run_with_callbacks_has_a_duration(sandbox: Sandbox, box: World) -> None:
-    box.streams.run = lambda **_: iter((Chunk("stdout", b"hi\n"), Chunk("exit", b"0")))
+def test_a_run_with_callbacks_has_a_duration(sandbox: Sandbox, running_world: World) -> None:
+    running_world.streams.run = lambda **_: iter((Chunk("stdout", b"hi\n"), Chunk("exit", b"0")))
     messages: list[str] = []
     done = sandbox.run("echo hi", on_stdout=messages.append)
     assert messages == ["hi\n"]
@@ -66,36 +66,36 @@ def test_a_run_with_callbacks_has_a_duration(sandbox: Sandbox, box: World) -> No
     assert 0 < done.duration_seconds < 60
 
 
-def test_a_background_command_has_the_duration_of_its_record(sandbox: Sandbox, box: World) -> None:
+def test_a_background_command_has_the_duration_of_its_record(sandbox: Sandbox, running_world: World) -> None:
     go_on = threading.Event()
 
     def slow(**_: Any) -> Iterator[Chunk]:
         go_on.wait(30)
         yield Chunk("exit", b"0")
 
-    box.streams.run = slow
+    running_world.streams.run = slow
     command = sandbox.background("make")
-    box.clock.advance(4.25)
+    running_world.clock.advance(4.25)
     go_on.set()
     assert command.wait(timeout=30).duration_seconds == 4.25
-    box.streams.run = lambda **_: iter(())
+    running_world.streams.run = lambda **_: iter(())
     lost = sandbox.background("make").wait(timeout=30)
     assert (lost.exit_code, lost.duration_seconds) == (-1, None)
 
 
-def test_a_killed_process_ends(sandbox: Sandbox, box: World) -> None:
-    box.streams.run = box.streams.endless
+def test_a_killed_process_ends(sandbox: Sandbox, running_world: World) -> None:
+    running_world.streams.run = running_world.streams.endless
     process = sandbox.start("server")
     assert next(process).text == "first\n"
     process.kill()
-    assert box.streams.closed.wait(30), "the command goes on"
+    assert running_world.streams.closed.wait(30), "the command goes on"
     assert list(process) == []
     done = process.wait()
     assert (done.exit_code, done.timed_out, process.exit_code) == (137, False, 137)
 
 
-def test_a_kill_by_another_thread_ends_an_iteration(sandbox: Sandbox, box: World) -> None:
-    box.streams.run = box.streams.endless
+def test_a_kill_by_another_thread_ends_an_iteration(sandbox: Sandbox, running_world: World) -> None:
+    running_world.streams.run = running_world.streams.endless
     process = sandbox.start("server")
     observed = []
     for output in process:
@@ -104,14 +104,14 @@ def test_a_kill_by_another_thread_ends_an_iteration(sandbox: Sandbox, box: World
         killer.start()
     killer.join()
     assert (observed, process.exit_code) == (["first\n"], 137)
-    assert box.streams.closed.wait(30), "the command goes on"
+    assert running_world.streams.closed.wait(30), "the command goes on"
 
 
-def test_a_kill_by_another_task_ends_an_iteration(box: World) -> None:
-    box.streams.run = box.streams.endless
+def test_a_kill_by_another_task_ends_an_iteration(running_world: World) -> None:
+    running_world.streams.run = running_world.streams.endless
 
     async def run() -> tuple[list[str], int]:
-        async with AsyncPaddock(f"unix://{box.socket}") as paddock:
+        async with AsyncPaddock(f"unix://{running_world.socket}") as paddock:
             process, observed = await paddock.sandbox("quickstart").start("server"), []
             async for output in process:
                 observed.append(output.text)
@@ -120,11 +120,13 @@ def test_a_kill_by_another_task_ends_an_iteration(box: World) -> None:
             return observed, (await process.wait()).exit_code
 
     assert asyncio.run(run()) == (["first\n"], 137)
-    assert box.streams.closed.wait(30), "the command goes on"
+    assert running_world.streams.closed.wait(30), "the command goes on"
 
 
-def test_a_kill_after_the_end_keeps_output_and_exit_code(sandbox: Sandbox, box: World) -> None:
-    box.streams.run = lambda **_: iter((Chunk("stdout", b"hi\n"), Chunk("stderr", b"last\n"), Chunk("exit", b"3")))
+def test_a_kill_after_the_end_keeps_output_and_exit_code(sandbox: Sandbox, running_world: World) -> None:
+    running_world.streams.run = lambda **_: iter(
+        (Chunk("stdout", b"hi\n"), Chunk("stderr", b"last\n"), Chunk("exit", b"3"))
+    )
     process = sandbox.start("true")
     assert next(process).text == "hi\n"  # with three unread frames a client reads no further, until the daemon gives up
     wait_for("its end has arrived", lambda: not process.write("too late"))

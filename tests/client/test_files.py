@@ -24,7 +24,7 @@ from tests.raw_client import Paddock, Sandbox
 MIB = 1 << 20
 
 
-class Box:
+class ServedSandbox:
     """A served sandbox: its client, and its root in the fake engine."""
 
     def __init__(self, world: World, sandbox: Sandbox, root: Path) -> None:
@@ -32,14 +32,14 @@ class Box:
 
 
 @pytest.fixture
-def sandbox(served: World) -> Iterator[Box]:
+def sandbox(served: World) -> Iterator[ServedSandbox]:
     served.apply()
     root = served.files.root(served.view.show(served.sandbox()).id)
     with Paddock(f"unix://{served.socket}") as paddock:
-        yield Box(served, paddock.sandbox("quickstart"), root)
+        yield ServedSandbox(served, paddock.sandbox("quickstart"), root)
 
 
-def test_files_by_the_client(sandbox: Box) -> None:
+def test_files_by_the_client(sandbox: ServedSandbox) -> None:
     wrote = sandbox.files.write("/tmp/a b", b"\x00\xff", mode=0o640)
     assert (wrote.name, wrote.size, wrote.mode, wrote.type) == ("a b", 2, 0o640, "file")
     assert sandbox.files.read("/tmp/a b") == b"\x00\xff"
@@ -54,14 +54,14 @@ def test_files_by_the_client(sandbox: Box) -> None:
 
 
 @pytest.mark.parametrize("path", ["/tmp/none/f", "/none/deep/f"])
-def test_a_missing_folder_is_named(sandbox: Box, path: str) -> None:
+def test_a_missing_folder_is_named(sandbox: ServedSandbox, path: str) -> None:
     folder = path.removesuffix("/f")
     with pytest.raises(Refused, match=f"the folder {folder} does not exist; create it first") as refusal:
         sandbox.files.mkdir(path)
     assert refusal.value.has_cause("NotFound", "path")
 
 
-def test_relative_paths_begin_where_commands_run(sandbox: Box, source: Path, tmp_path: Path) -> None:
+def test_relative_paths_begin_where_commands_run(sandbox: ServedSandbox, source: Path, tmp_path: Path) -> None:
     files = Client(f"unix://{sandbox.world.socket}").sandbox("quickstart").files
     files.write("src/deep/main.py", "1")
     assert (sandbox.root / "workspace/src/deep/main.py").read_text() == "1"
@@ -75,7 +75,7 @@ def test_relative_paths_begin_where_commands_run(sandbox: Box, source: Path, tmp
     assert tree(tmp_path / "whole") == tree(sandbox.root / "workspace")
 
 
-def test_a_sparse_file_is_not_read_into_memory(sandbox: Box) -> None:
+def test_a_sparse_file_is_not_read_into_memory(sandbox: ServedSandbox) -> None:
     """It takes no room in the sandbox, and would take all of its reader's."""
     (sandbox.root / "tmp").mkdir(exist_ok=True)
     with (sandbox.root / "tmp/sparse").open("wb") as file:
@@ -100,7 +100,7 @@ def test_a_sparse_file_is_not_read_into_memory(sandbox: Box) -> None:
     asyncio.run(with_asyncio())
 
 
-def test_silent_connections_take_no_thread_of_others(sandbox: Box, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_silent_connections_take_no_thread_of_others(sandbox: ServedSandbox, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(aio, "_THREADS", 1)
 
     async def program(port: int) -> None:
@@ -118,7 +118,7 @@ def test_silent_connections_take_no_thread_of_others(sandbox: Box, monkeypatch: 
         asyncio.run(program(80))
 
 
-def test_find_tells_a_missing_file_from_a_missing_sandbox(sandbox: Box) -> None:
+def test_find_tells_a_missing_file_from_a_missing_sandbox(sandbox: ServedSandbox) -> None:
     assert sandbox.files.find("/tmp/: /tmp/none: ") is None
     missing = Sandbox(sandbox.sandbox.connection, "default", "x: /tmp: ")
     with pytest.raises(Refused) as refusal:
@@ -126,12 +126,12 @@ def test_find_tells_a_missing_file_from_a_missing_sandbox(sandbox: Box) -> None:
     assert (refusal.value.code, refusal.value.has_cause("NotFound", "path")) == (404, False)
 
 
-def test_a_refusal_during_an_upload_is_reported(sandbox: Box) -> None:
+def test_a_refusal_during_an_upload_is_reported(sandbox: ServedSandbox) -> None:
     with pytest.raises(Refused, match="/tmp: it is a folder; give the path of a file"):
         sandbox.files.write("/tmp", (b"x" * MIB for _ in range(50)))
 
 
-def test_a_stopped_daemon_is_reported(sandbox: Box) -> None:
+def test_a_stopped_daemon_is_reported(sandbox: ServedSandbox) -> None:
     (sandbox.root / "tmp/big").write_bytes(b"x" * (8 * MIB))
     with sandbox.files.open("/tmp/big") as answer:
         answer.read(10)
@@ -142,7 +142,7 @@ def test_a_stopped_daemon_is_reported(sandbox: Box) -> None:
                 pass
 
 
-def test_a_truncated_archive_is_reported(sandbox: Box, tmp_path: Path) -> None:
+def test_a_truncated_archive_is_reported(sandbox: ServedSandbox, tmp_path: Path) -> None:
     (sandbox.root / "tmp/big").write_bytes(b"x" * (8 * MIB))
     with sandbox.files.archive("/tmp") as answer:
         assert answer.read(10)
@@ -184,7 +184,7 @@ TREE = {"run": "#!", "sub/f": "f", "to": "sub/f"}
     ],
 )
 def test_a_folder_goes_in_and_comes_out(
-    sandbox: Box, source: Path, tmp_path: Path, at: str, path: str, where: str
+    sandbox: ServedSandbox, source: Path, tmp_path: Path, at: str, path: str, where: str
 ) -> None:
     observed: list[int] = []
     assert sandbox.files.push(f"{source}{at}", path, progress=observed.append) == []
@@ -198,7 +198,7 @@ def test_a_folder_goes_in_and_comes_out(
     assert tree(tmp_path / "all") == TREE
 
 
-def test_a_file_goes_in_and_comes_out(sandbox: Box, source: Path, tmp_path: Path) -> None:
+def test_a_file_goes_in_and_comes_out(sandbox: ServedSandbox, source: Path, tmp_path: Path) -> None:
     sandbox.files.push(source / "run", "/workspace")
     sandbox.files.push(source / "run", "/workspace/other")
     sandbox.files.push(source / "to", "/workspace/followed", follow=True)
@@ -213,7 +213,7 @@ def test_a_file_goes_in_and_comes_out(sandbox: Box, source: Path, tmp_path: Path
         sandbox.files.pull("/none", tmp_path)
 
 
-def test_a_hostile_sandbox_writes_nothing_outside_the_target(sandbox: Box, tmp_path: Path) -> None:
+def test_a_hostile_sandbox_writes_nothing_outside_the_target(sandbox: ServedSandbox, tmp_path: Path) -> None:
     evil = sandbox.root / "workspace" / "evil"
     (evil / "d").mkdir(parents=True)
     (evil / "abs").symlink_to("/etc/passwd")
@@ -225,7 +225,7 @@ def test_a_hostile_sandbox_writes_nothing_outside_the_target(sandbox: Box, tmp_p
     left_out = sandbox.files.pull("/workspace/evil", tmp_path / "target")
     assert tree(tmp_path / "target" / "evil") == {"file": "x", "d/fine": "../file"}
     assert sorted(entry.split(" ")[0] for entry in left_out) == ["evil/abs", "evil/d/up", "evil/fifo"]
-    # Nor does a link from the copied folder to the target's other files, which are none of the box's.
+    # Nor does a link from the copied folder to the target's other files, which are none of the sandbox's.
     (tmp_path / "target" / ".bashrc").write_text("mine")
     for name in ("bashrc", "d/bashrc"):
         (evil / name).symlink_to("../" * (name.count("/") + 1) + ".bashrc")
@@ -245,7 +245,7 @@ def test_a_hostile_sandbox_writes_nothing_outside_the_target(sandbox: Box, tmp_p
     assert list((tmp_path / "outside").iterdir()) == []
 
 
-def test_a_pull_is_bounded_and_holes_are_free(sandbox: Box, tmp_path: Path) -> None:
+def test_a_pull_is_bounded_and_holes_are_free(sandbox: ServedSandbox, tmp_path: Path) -> None:
     with (sandbox.root / "workspace/sparse").open("wb") as file:
         file.truncate(64 * MIB)
         file.write(b"x")
@@ -260,7 +260,7 @@ def test_a_pull_is_bounded_and_holes_are_free(sandbox: Box, tmp_path: Path) -> N
     assert not (tmp_path / "much").exists()
 
 
-def test_a_sparse_file_stays_sparse_in_the_sandbox(sandbox: Box, tmp_path: Path) -> None:
+def test_a_sparse_file_stays_sparse_in_the_sandbox(sandbox: ServedSandbox, tmp_path: Path) -> None:
     with (tmp_path / "sparse").open("wb") as file:
         file.write(b"x")
         file.truncate(64 * MIB)
@@ -271,7 +271,7 @@ def test_a_sparse_file_stays_sparse_in_the_sandbox(sandbox: Box, tmp_path: Path)
 
 
 @pytest.mark.parametrize("mode", [0o4755, 0o2755, 0o1777, 0o6777])
-def test_no_special_bit_leaves_a_sandbox(sandbox: Box, tmp_path: Path, mode: int) -> None:
+def test_no_special_bit_leaves_a_sandbox(sandbox: ServedSandbox, tmp_path: Path, mode: int) -> None:
     (sandbox.root / "workspace/d").mkdir()
     (sandbox.root / "workspace/d/run").touch()
     for entry in ("d", "d/run"):
@@ -289,7 +289,7 @@ def test_no_special_bit_leaves_a_sandbox(sandbox: Box, tmp_path: Path, mode: int
 
 
 @pytest.fixture
-def echoing(sandbox: Box) -> Iterator[None]:
+def echoing(sandbox: ServedSandbox) -> Iterator[None]:
     """Port 80 of the sandbox echoes data and the end of the stream."""
     listener = socket.create_server(("127.0.0.1", 0), backlog=100)
     sandbox.world.ports.listen(80, listener.getsockname()[1])
@@ -321,12 +321,12 @@ def echoing(sandbox: Box) -> Iterator[None]:
         thread.join()
 
 
-def freed(sandbox: Box) -> None:
+def freed(sandbox: ServedSandbox) -> None:
     wait_for("all is freed", lambda: not sandbox.world.services.forward.slots.used_count)
 
 
 @pytest.mark.usefixtures("echoing")
-def test_a_connection_to_a_port(sandbox: Box) -> None:
+def test_a_connection_to_a_port(sandbox: ServedSandbox) -> None:
     with sandbox.sandbox.connect(80) as link:
         link.send(b"\x00" * 300_000 + b"end")
         link.end()
@@ -340,7 +340,7 @@ def test_a_connection_to_a_port(sandbox: Box) -> None:
 
 
 @pytest.mark.usefixtures("echoing")
-def test_forwarding_many_connections(sandbox: Box) -> None:
+def test_forwarding_many_connections(sandbox: ServedSandbox) -> None:
     messages: list[str] = []
     with (
         sandbox.sandbox.forward(80, failed=messages.append) as forward,

@@ -30,9 +30,9 @@ def world() -> Iterator[World]:
 def ended(world: World, script: str, **config: Any) -> str:
     """The id of a container that wrote a log and ended."""
     uid = world.new_uid()
-    box = world.running(uid, command=("sh", "-c", script), **config)
+    sandbox = world.running(uid, command=("sh", "-c", script), **config)
     world.until(lambda: world.state(uid) == "exited")
-    return box.id
+    return sandbox.id
 
 
 def text(chunks: Iterator[Chunk]) -> bytes:
@@ -78,10 +78,10 @@ def test_a_followed_log_repeats_nothing_after_a_rotation(world: World) -> None:
         lines=8_000, padding="a" * 50
     )
     uid = world.new_uid()
-    box = world.running(uid, command=("sh", "-c", script), log_max_bytes=100_000)
-    stream = world.streams.logs(box.id, follow=True)
+    sandbox = world.running(uid, command=("sh", "-c", script), log_max_bytes=100_000)
+    stream = world.streams.logs(sandbox.id, follow=True)
     first = next(stream).data
-    ok(world.engine.act(SignalContainer(uid, box.name, box.id, "USR1", "a test")))
+    ok(world.engine.act(SignalContainer(uid, sandbox.name, sandbox.id, "USR1", "a test")))
     numbers = numbers_of((first + text(stream)).splitlines())
     assert (numbers[0], numbers[-1]) == (0, 8_000)
     assert without_silent_gaps(numbers)
@@ -100,8 +100,8 @@ def without_silent_gaps(numbers: Sequence[int | None]) -> bool:
 def test_a_slow_reader_is_told_what_is_lost(world: World) -> None:
     script = _COUNT.format(lines=16_000, padding="a" * 200)
     uid = world.new_uid()
-    box = world.running(uid, command=("sh", "-c", script), log_max_bytes=100_000)
-    stream = world.streams.logs(box.id, follow=True, timestamps=True)
+    sandbox = world.running(uid, command=("sh", "-c", script), log_max_bytes=100_000)
+    stream = world.streams.logs(sandbox.id, follow=True, timestamps=True)
     streams = [next(stream).data]
     world.until(lambda: world.state(uid) == "exited")
     lines = b"".join([*streams, *(chunk.data for chunk in stream)]).splitlines()
@@ -115,19 +115,19 @@ def test_a_followed_log_goes_on_after_its_last_lines(world: World) -> None:
     waiting = "until [ -e /dev/shm/go ]; do sleep 0.02; done"
     script = f"echo one; {_WRITE_LONG}; echo; echo three; {waiting}; echo four"
     uid = world.new_uid()
-    box = world.running(uid, command=("sh", "-c", script))
-    wait_for("its lines", lambda: b"three" in text(world.streams.logs(box.id)))  # no event wakes the world for them
-    stream = world.streams.logs(box.id, follow=True, tail=2)
+    sandbox = world.running(uid, command=("sh", "-c", script))
+    wait_for("its lines", lambda: b"three" in text(world.streams.logs(sandbox.id)))  # no event wakes the world for them
+    stream = world.streams.logs(sandbox.id, follow=True, tail=2)
     observed = b""
     while not observed.endswith(b"three\n"):
         observed += next(stream).data
-    assert text(world.streams.exec(box.id, ["sh", "-c", "touch /dev/shm/go"])) == b"0"
+    assert text(world.streams.exec(sandbox.id, ["sh", "-c", "touch /dev/shm/go"])) == b"0"
     assert observed + text(stream) == b"x" * _LONG + b"\nthree\nfour\n"
 
 
 def test_a_followed_log_ends_with_a_removed_container(world: World) -> None:
-    box = world.running(world.new_uid(), command=("sh", "-c", "echo one; sleep 1000"))
-    stream = world.streams.logs(box.id, follow=True)
+    sandbox = world.running(world.new_uid(), command=("sh", "-c", "echo one; sleep 1000"))
+    stream = world.streams.logs(sandbox.id, follow=True)
     assert next(stream).data == b"one\n"
-    world.hand.remove(box.name)
+    world.hand.remove(sandbox.name)
     assert text(stream) == b""

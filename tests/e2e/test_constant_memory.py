@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.docker, pytest.mark.timeout(300)]
 MIB = 1 << 20
 LITTLE, MUCH = MIB, int(os.environ.get("PADDOCK_TEST_MIB", "256")) * MIB
 MORE_BYTES = 24 * MIB  # than for a little, of which nobody can say where the interpreter put it
-BOX = """
+SANDBOX = """
 apiVersion: paddock/v1alpha1
 kind: Sandbox
 metadata: {name: large}
@@ -51,7 +51,7 @@ with Paddock(server) as paddock:
 def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningDaemon]:
     # A disk that writes back so much may hold up a client for longer than a daemon waits for one.
     with running(tmp_path_factory.mktemp("daemon"), prefix=(), PADDOCK_STALL_SECONDS="60") as created:
-        created.apply(BOX)
+        created.apply(SANDBOX)
         created.paddock("wait", "--for=condition=Ready", "--timeout=60s", "sandbox/large")
         yield created
 

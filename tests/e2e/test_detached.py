@@ -14,7 +14,7 @@ from tests.raw_client import DetachedExec, Paddock, Sandbox
 
 pytestmark = pytest.mark.docker
 
-BOX = """
+SANDBOX = """
 apiVersion: paddock/v1alpha1
 kind: Sandbox
 metadata: {name: busy}
@@ -27,7 +27,7 @@ WRITES = "while [ ! -e /tmp/stop ]; do echo a line; sleep 0.02; done; echo done 
 
 
 @contextmanager
-def box_of(daemon: RunningDaemon) -> Iterator[Sandbox]:
+def sandbox_of(daemon: RunningDaemon) -> Iterator[Sandbox]:
     with Paddock(f"unix://{daemon.socket}") as paddock:
         yield paddock.sandbox("busy")
 
@@ -42,7 +42,7 @@ def processes(container: str) -> str:
 
 def ready(daemon: RunningDaemon, idle_seconds: int = 1800) -> str:
     """Return the sandbox's container."""
-    daemon.apply(BOX % idle_seconds)
+    daemon.apply(SANDBOX % idle_seconds)
     daemon.paddock("wait", "--for=condition=Ready", "--timeout=60s", "sandbox/busy")
     return docker("ps", "-aq", "--filter", f"label=paddock.instance={daemon.instance_id()}").strip()
 
@@ -52,7 +52,7 @@ def test_it_outlives_its_client_and_not_its_kill(tmp_path: Path) -> None:
         container = ready(daemon)
         script = "echo begun; sleep 31415 & sleep 31415"
         id_ = daemon.paddock("exec", "-d", "--timeout=0", "busy", "--", "sh", "-c", script).stdout.strip()
-        with box_of(daemon) as sandbox:
+        with sandbox_of(daemon) as sandbox:
             wait_for("its words", lambda: sandbox.exec_log(id_) == b"begun\n")
             assert "sleep 31415" in processes(container)
             assert f"{id_}   Running" in daemon.paddock("execs", "busy").stdout
@@ -67,7 +67,7 @@ def test_it_outlives_its_client_and_not_its_kill(tmp_path: Path) -> None:
 def test_it_outlives_its_daemon_and_is_found_again(tmp_path: Path, end: str) -> None:
     with running(tmp_path) as daemon:
         container = ready(daemon, idle_seconds=5)
-        with box_of(daemon) as sandbox:
+        with sandbox_of(daemon) as sandbox:
             ends = sandbox.detach(["sh", "-c", WRITES], timeout_seconds=0).id
             killed = sandbox.detach(["sleep", "31415"], timeout_seconds=0).id
             late = sandbox.detach(["sleep", "27182"], timeout_seconds=3).id
@@ -77,7 +77,7 @@ def test_it_outlives_its_daemon_and_is_found_again(tmp_path: Path, end: str) -> 
         getattr(daemon.works_at, end)()
         assert "sleep 31415" in processes(container)
         daemon.works_at.start_again()
-        with box_of(daemon) as sandbox:
+        with sandbox_of(daemon) as sandbox:
             assert found(sandbox, ends).state == found(sandbox, killed).state == "Running"
             assert sandbox.exec_log(ends).startswith(b"a line\n")
             assert b"the daemon was restarted" in sandbox.exec_log(ends)

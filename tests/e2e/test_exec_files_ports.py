@@ -1,6 +1,6 @@
 """Files, ports and streams of real sandboxes by the command line, also when one side dies.
 
-One box has no network and a read-only root, as the strictest level has it, and serves a port in it; a second one is
+One sandbox has no network and a read-only root, as the strictest level has it, and serves a port in it; a second one is
 suspended as soon as nobody uses it.
 """
 
@@ -50,7 +50,7 @@ def serve(c):
 s = socket.create_server(("127.0.0.1", 8500))
 while True: threading.Thread(target=serve, args=(s.accept()[0],), daemon=True).start()
 """
-BOX = """
+SANDBOX = """
 apiVersion: paddock/v1alpha1
 kind: Sandbox
 metadata: {name: %s}
@@ -67,8 +67,8 @@ spec:
 @pytest.fixture(scope="module")
 def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningDaemon]:
     with running(tmp_path_factory.mktemp("daemon")) as created:
-        created.apply(BOX % ("open", json.dumps(SERVER), 1800))
-        created.apply(BOX % ("dozing", json.dumps(SERVER), 2))
+        created.apply(SANDBOX % ("open", json.dumps(SERVER), 1800))
+        created.apply(SANDBOX % ("dozing", json.dumps(SERVER), 2))
         created.paddock("wait", "--for=condition=Ready", "--timeout=60s", "sandbox/open")
         yield created
 
@@ -203,7 +203,7 @@ def test_a_killed_port_forward_leaves_nothing(daemon: RunningDaemon, sandbox: Sa
         for message in (b"flood\n", b"sleep\n", b"hello\n"):
             stack.enter_context(socket.create_connection(("127.0.0.1", port))).sendall(message)
         wait_for("all are there", lambda: connections(sandbox) == 3)
-    # Whoever sleeps in the box does not look at its connection: that one goes with the box.
+    # Whoever sleeps in the sandbox does not look at its connection: that one goes with the sandbox.
     wait_for("they are freed", lambda: connections(sandbox) <= 1)
 
 
@@ -235,7 +235,7 @@ def test_stalled_streams_block_neither_stop_nor_removal(tmp_path: Path, end: str
     """By hand they are killed past the daemon, which has to be quick then; else it may be patient with them."""
     patience = {"kill": "1.5", "delete": "3600"}[end]
     with running(tmp_path, PADDOCK_STALL_SECONDS=patience) as daemon, contextlib.ExitStack() as stack:
-        daemon.apply(BOX % ("open", json.dumps(SERVER), 1800))
+        daemon.apply(SANDBOX % ("open", json.dumps(SERVER), 1800))
         daemon.paddock("wait", "--for=condition=Ready", "--timeout=60s", "sandbox/open")
         name = str(daemon.get("open")["status"]["instanceRef"]["name"])
         for _ in range(5):

@@ -49,7 +49,7 @@ WISHES = st.fixed_dictionaries(
 )
 MEMORY = {"16Mi": 16 << 20, "32Mi": 32 << 20}
 SHOWN = {"Running": ("running",), "Paused": ("paused",), "Suspended": ("exited", "created")}
-BOX = """
+SANDBOX = """
 apiVersion: paddock/v1alpha1
 kind: Sandbox
 metadata: {{name: {name}}}
@@ -115,7 +115,7 @@ class Life(RuleBasedStateMachine):
     @precondition(lambda self: self.daemon is not None)
     def apply(self, wishes: dict[str, dict[str, str]]) -> None:
         with suppress(ClientError):  # one of the objects is just being deleted: then none is applied
-            self.client.apply("---".join(BOX.format(name=name, **wish) for name, wish in wishes.items()))
+            self.client.apply("---".join(SANDBOX.format(name=name, **wish) for name, wish in wishes.items()))
             self.asked |= wishes
 
     @rule(name=NAMES)
@@ -127,10 +127,10 @@ class Life(RuleBasedStateMachine):
     @rule(pick=st.integers(0, 5), what=st.sampled_from(MEDDLING))
     def meddle(self, pick: int, what: str) -> None:
         """Drift through the engine's socket; some calls fail, as the container may be gone."""
-        boxes = self.boxes()
-        if not boxes:
+        sandboxes = self.sandboxes()
+        if not sandboxes:
             return
-        sandbox = boxes[pick % len(boxes)]
+        sandbox = sandboxes[pick % len(sandboxes)]
         if what in ("kill", "stop"):
             name = sandbox["Config"]["Labels"][NAME]
             if self.kills[name] == MOST_KILLS:
@@ -191,13 +191,13 @@ class Life(RuleBasedStateMachine):
         """Return the differences from the desired state."""
         objects = {document["metadata"]["name"]: document for document in self.client.list("sandboxes")}
         names = [f"{name} is not to be there" for name in objects.keys() - self.asked.keys()]
-        boxes = {sandbox["Config"]["Labels"][UID]: sandbox for sandbox in self.boxes()}
+        sandboxes = {sandbox["Config"]["Labels"][UID]: sandbox for sandbox in self.sandboxes()}
         for name, wish in self.asked.items():
-            sandbox = boxes.pop(objects[name]["metadata"]["uid"], None)
+            sandbox = sandboxes.pop(objects[name]["metadata"]["uid"], None)
             names += [f"{name}: {difference}" for difference in _differences(objects[name], sandbox, wish)]
-        return names + [f"container {sandbox['Name']} is nobody's" for sandbox in boxes.values()]
+        return names + [f"container {sandbox['Name']} is nobody's" for sandbox in sandboxes.values()]
 
-    def boxes(self) -> list[dict[str, Any]]:
+    def sandboxes(self) -> list[dict[str, Any]]:
         """Our containers, as the engine inspects them."""
         ids = self.engine.docker("ps", "-aq", "--filter", f"label={INSTANCE}={self.instance}").split()
         output = self.engine.docker("inspect", *ids, check=False) if ids else ""
@@ -207,7 +207,7 @@ class Life(RuleBasedStateMachine):
     @invariant()
     def at_most_one_container_each(self) -> None:
         if hasattr(self, "instance"):
-            uids = Counter(sandbox["Config"]["Labels"][UID] for sandbox in self.boxes())
+            uids = Counter(sandbox["Config"]["Labels"][UID] for sandbox in self.sandboxes())
             assert all(count == 1 for count in uids.values()), f"two containers of one object: {uids}"
 
     @invariant()

@@ -15,7 +15,7 @@ from controller.kinds.runtime.user_ids import IdRange
 from controller.kinds.sandbox import FINALIZER
 from controller.policy.levels.levels import Policy
 from controller.store.sql_store import SqlStore
-from tests.contract.store_worlds import box, insert
+from tests.contract.store_worlds import insert, new_sandbox
 from tests.loop.harness import TINY, LoopHarness
 from tests.migrated import open_store
 from tests.statements import traced
@@ -75,7 +75,7 @@ def test_a_claim_is_ready_in_two_transactions(tmp_path: Path, statements: list[s
 
     pool = {"templateRef": {"name": "t"}, "warmReplicas": 2}
     with open_store(tmp_path) as store:
-        insert(store, replace(box("p", spec=pool, finalizers=(FINALIZER,)), kind="SandboxPool"))
+        insert(store, replace(new_sandbox("p", spec=pool, finalizers=(FINALIZER,)), kind="SandboxPool"))
         harness = LoopHarness(store)
         harness.apply_template("t", image=TINY, command=["sleep", "1000000"])
         harness.settle(seconds=0)
@@ -121,10 +121,10 @@ def calls_among(stored: int, path: Path) -> dict[str, int]:
 
 def _calls_in(store: SqlStore, stored: int) -> dict[str, int]:
     suspended = {"template": {"image": TINY}, "runState": "Suspended"}
-    insert(store, *(box(f"box-{number:04}", spec=suspended) for number in range(stored)))
+    insert(store, *(new_sandbox(f"box-{number:04}", spec=suspended) for number in range(stored)))
     pool = {"templateRef": {"name": "t"}, "warmReplicas": 1}
-    insert(store, replace(box("p", spec=pool, finalizers=(FINALIZER,)), kind="SandboxPool"))
-    insert(store, replace(box("q", spec={"hard": {"sandboxes": 20_000}}), kind="Quota"))
+    insert(store, replace(new_sandbox("p", spec=pool, finalizers=(FINALIZER,)), kind="SandboxPool"))
+    insert(store, replace(new_sandbox("q", spec={"hard": {"sandboxes": 20_000}}), kind="Quota"))
     harness = LoopHarness(store, policy=Policy(user_ids=IdRange(20_000, 29_999)))
     harness.apply("a")
     harness.apply_template("t", image=TINY, command=["sleep", "1000000"])
@@ -153,7 +153,7 @@ def test_sandboxes_in_one_state_share_its_conditions(tmp_path: Path) -> None:
     """Thousands are held in memory: what is equal is held once. The store and the answers have each whole."""
     suspended = {"template": {"image": TINY}, "runState": "Suspended"}
     with open_store(tmp_path) as store:
-        insert(store, *(box(f"web-{number}", spec=suspended) for number in range(3)))
+        insert(store, *(new_sandbox(f"web-{number}", spec=suspended) for number in range(3)))
         harness = LoopHarness(store)
         harness.settle(seconds=0)
         assert harness.reconcile_pass.last is not None

@@ -18,7 +18,7 @@ from controller.service.objects.objects import Objects
 from controller.service.objects.texts import ObjectTexts, WholeList
 from controller.store.sql_store import SqlStore
 from tests.conftest import HandClock
-from tests.contract.store_worlds import box
+from tests.contract.store_worlds import new_sandbox
 from tests.migrated import open_store
 
 
@@ -47,7 +47,7 @@ def listed(objects: Objects, texts: ObjectTexts, limit: int = 0) -> list[dict[st
 def test_a_list_shows_each_change_once_cached(store: SqlStore) -> None:
     objects, texts = objects_of(store), ObjectTexts()
     with store.transaction() as transaction:
-        stored = [transaction.put(box(f"b-{number}")) for number in range(3)]
+        stored = [transaction.put(new_sandbox(f"b-{number}")) for number in range(3)]
     for limit in (0, 2, 3):
         plain = json.loads(bytes(list_of(sandbox(), objects.page(sandbox(), limit=limit)).body))
         assert listed(objects, texts, limit) == plain["items"]
@@ -60,7 +60,7 @@ def test_a_list_shows_each_change_once_cached(store: SqlStore) -> None:
 def test_an_unchanged_object_is_not_decoded_again(store: SqlStore, monkeypatch: pytest.MonkeyPatch) -> None:
     objects, texts = objects_of(store), ObjectTexts()
     with store.transaction() as transaction:
-        first = [transaction.put(box(f"b-{number}")) for number in range(3)]
+        first = [transaction.put(new_sandbox(f"b-{number}")) for number in range(3)]
     listed(objects, texts)
     with store.transaction() as transaction:
         transaction.put(replace(first[2], labels={"a": "b"}))
@@ -77,7 +77,7 @@ def test_an_unchanged_object_is_not_decoded_again(store: SqlStore, monkeypatch: 
 
 
 def test_an_older_version_does_not_displace_a_newer() -> None:
-    texts, new = ObjectTexts(), box("b", resource_version=7, labels={"at": "7"})
+    texts, new = ObjectTexts(), new_sandbox("b", resource_version=7, labels={"at": "7"})
     old = replace(new, resource_version=5, labels={"at": "5"})
     document = texts.json(new)
     assert json.loads(texts.json(old))["metadata"]["labels"] == {"at": "5"}
@@ -86,7 +86,7 @@ def test_an_older_version_does_not_displace_a_newer() -> None:
 
 
 def test_the_oldest_texts_go_first_within_the_bound() -> None:
-    sandboxes = [box(f"b-{number}", resource_version=number + 1) for number in range(5)]
+    sandboxes = [new_sandbox(f"b-{number}", resource_version=number + 1) for number in range(5)]
     count = len(ObjectTexts().json(sandboxes[0]))
     texts = ObjectTexts(most_bytes=3 * count)
     for stored in sandboxes[:3]:
@@ -99,7 +99,7 @@ def test_the_oldest_texts_go_first_within_the_bound() -> None:
 
 
 def test_objects_that_are_not_stored_are_not_held() -> None:
-    texts, computed = ObjectTexts(), box("b")
+    texts, computed = ObjectTexts(), new_sandbox("b")
     assert texts.json(computed) == texts.json(replace(computed))
     assert texts.cached(computed.uid, 0) is None
 

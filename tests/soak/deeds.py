@@ -35,7 +35,7 @@ kind: Sandbox
 metadata: {name: %s}
 spec: {templateRef: {name: warm}, lifecycle: {shutdownGracePeriodSeconds: 0}}
 """
-_BOX = """\
+_SANDBOX = """\
 apiVersion: paddock/v1alpha1
 kind: Sandbox
 metadata: {name: %s}
@@ -52,7 +52,7 @@ spec:
 _HAND_SECONDS = 20.0  # then somebody at the host presses ^C
 # What may be answered to somebody who asks by chance: not there, in between, too many.
 _EXPECTED = frozenset((404, 409, 422, 429))
-_IN_BOXES = ("exec", "exec_left", "detach", "log_left", "files")
+_IN_SANDBOXES = ("exec", "exec_left", "detach", "log_left", "files")
 
 
 class Deeds:
@@ -92,7 +92,7 @@ class Deeds:
             self.done[name] += 1
         except Refused as error:
             self.refused[name] += 1
-            if error.code not in _EXPECTED and not (name in _IN_BOXES and _going(error)):
+            if error.code not in _EXPECTED and not (name in _IN_SANDBOXES and _going(error)):
                 self.wrong.append(f"{name}: {error.code} {error.message}")
         except ClientError as error:  # a sandbox may go under what is done in it; the daemon's own answers may not
             self.refused[name] += 1
@@ -108,7 +108,7 @@ class Deeds:
     def _apply(self) -> None:
         letter, memory = self._chance.choice("aaaab"), self._chance.choice((16, 24, 32))
         state = self._chance.choices(("Running", "Suspended", "Paused"), (8, 1, 1))[0]
-        self._paddock.apply(_BOX % (self._name(), letter, memory, state))
+        self._paddock.apply(_SANDBOX % (self._name(), letter, memory, state))
 
     def _claim(self) -> None:
         self._paddock.apply(_CLAIM % self._name())

@@ -189,7 +189,10 @@ async def _until_asked(link: Link, client: Client) -> h11.Response | None:
 
 
 async def _send_body(link: Link, client: Client) -> NoReturn:
-    """Send the body; then wait for the client to disconnect. Raises Gone."""
+    """Send the body, then wait for the client to disconnect, which is its only end. Raises Gone.
+
+    It runs beside the answer, which ends the request otherwise, and cancels this.
+    """
     if client.streams:
         await pass_body(client.message, link, client.link)
     await link.push(*([h11.Data(data=client.body)] if client.body else ()), h11.EndOfMessage())
