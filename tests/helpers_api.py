@@ -87,10 +87,10 @@ class View:
     def observe(self) -> Observation:
         return self.seen
 
-    def show(self, obj: StoredObject, state: State = State.RUNNING, **more: Any) -> Container:
+    def show(self, obj: StoredObject, state: State = State.RUNNING, **fields: Any) -> Container:
         name = container_name(obj.name, obj.uid)
-        more = {"working_dir": "/workspace", "object_name": obj.name, **more}
-        container = Container(id=f"c-{obj.name}", name=name, uid=obj.uid, state=state, **more)
+        fields = {"working_dir": "/workspace", "object_name": obj.name, **fields}
+        container = Container(id=f"c-{obj.name}", name=name, uid=obj.uid, state=state, **fields)
         self.seen = replace(self.seen, containers={**self.seen.containers, obj.uid: (container,)})
         return container
 
@@ -197,16 +197,16 @@ class World:
         return ApiServer(self.app, self.socket, grace_seconds=1, stall_seconds=stall_seconds)
 
     def sandbox(self, name: str = "quickstart", namespace: str = "default") -> StoredObject:
-        found = self.store.get("Sandbox", namespace, name)
-        assert found is not None
-        return found
+        stored = self.store.get("Sandbox", namespace, name)
+        assert stored is not None
+        return stored
 
     def change(self, name: str = "quickstart", **parts: Any) -> StoredObject:
         """Write parts of a stored object, as others (the loop, `scale`) would."""
         with self.store.transaction() as transaction:
-            found = transaction.get("Sandbox", "default", name)
-            assert found is not None
-            changed = transaction.put(replace(found, **parts))
+            stored = transaction.get("Sandbox", "default", name)
+            assert stored is not None
+            changed = transaction.put(replace(stored, **parts))
         self.services.watches.notify()  # as after each commit of a daemon; of other processes' it is seen by polls
         return changed
 
@@ -236,7 +236,7 @@ class World:
 
     def apply(self, text: str = QUICKSTART, **options: Any) -> list[str]:
         """Apply through the service; gives the results in order."""
-        return [each.result for each in self.services.apply.apply([Source("spec.yaml", text)], **options)]
+        return [outcome.result for outcome in self.services.apply.apply([Source("spec.yaml", text)], **options)]
 
 
 def make_world(
@@ -265,7 +265,7 @@ def make_world(
 
     def admit(kind: Kind, spec: Model, namespace: str, name: str, profiles: Profiles) -> Iterable[tuple[str, str]]:
         level = getattr(getattr(spec, "template", None), "security_level", "full-isolation")
-        networks = [("spec.template.securityLevel", each) for each in unguarded if level != "full-isolation"]
+        networks = [("spec.template.securityLevel", mode) for mode in unguarded if level != "full-isolation"]
         return refusals + networks
 
     host = HostPorts(

@@ -21,7 +21,7 @@ from tests.trees import parsed
 
 _NAMED = f"{PREFIX}/namespaces/{{namespace}}"
 _SANDBOX = f"{_NAMED}/sandboxes/{{name}}/"
-_OF_ONE_HOST = {each.name for each in fields(SandboxServices)} | {"file_requests"}
+_OF_ONE_HOST = {use_case.name for use_case in fields(SandboxServices)} | {"file_requests"}
 # Routes that use one host's work, and are answered by the daemon that is asked.
 ANSWERED_HERE = {
     f"{PREFIX}/images": "the daemon that is asked asks the others",
@@ -46,14 +46,14 @@ ANSWERED_HERE = {
 
 def routes() -> list[APIRoute | APIWebSocketRoute]:
     """Every route of the API."""
-    found: list[Any] = list(_flat(routed_app(discover(), speaks_mcp=True).routes))
-    return [each for each in found if isinstance(each, APIRoute | APIWebSocketRoute)]
+    routes_: list[Any] = list(_flat(routed_app(discover(), speaks_mcp=True).routes))
+    return [route for route in routes_ if isinstance(route, APIRoute | APIWebSocketRoute)]
 
 
-def _flat(found: Any) -> Any:
-    for each in found:
-        inner = getattr(getattr(each, "original_router", None), "routes", None)
-        yield from _flat(inner) if inner else (each,)
+def _flat(routes_: Any) -> Any:
+    for route in routes_:
+        inner = getattr(getattr(route, "original_router", None), "routes", None)
+        yield from _flat(inner) if inner else (route,)
 
 
 @cache
@@ -62,16 +62,16 @@ def uses(module: str) -> dict[str, frozenset[str]]:
     tree = parsed(inspect.getsource(sys.modules[module]))
     functions = {node.name: node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)}
 
-    def of(name: str, seen: frozenset[str]) -> frozenset[str]:
-        found: set[str] = set()
+    def of(name: str, visited: frozenset[str]) -> frozenset[str]:
+        names: set[str] = set()
         for node in ast.walk(functions[name]):
             if isinstance(node, ast.Attribute) and node.attr in _OF_ONE_HOST and _is_services(node.value):
-                found.add(node.attr)
+                names.add(node.attr)
             if isinstance(node, ast.Name) and node.id == "Files":  # the dependency of routes/sandbox/files.py
-                found.add("files")
-            if isinstance(node, ast.Name) and node.id in functions and node.id not in seen:
-                found |= of(node.id, seen | {node.id})
-        return frozenset(found)
+                names.add("files")
+            if isinstance(node, ast.Name) and node.id in functions and node.id not in visited:
+                names |= of(node.id, visited | {node.id})
+        return frozenset(names)
 
     return {name: of(name, frozenset({name})) for name in functions}
 
@@ -83,12 +83,12 @@ def _is_services(value: ast.expr) -> bool:
 
 
 def test_routes_that_need_a_host_go_there_or_are_listed() -> None:
-    found = {
-        each.path
-        for each in routes()
-        if uses(each.endpoint.__module__).get(each.endpoint.__name__) and not needs_host(each.path)
+    paths = {
+        route.path
+        for route in routes()
+        if uses(route.endpoint.__module__).get(route.endpoint.__name__) and not needs_host(route.path)
     }
-    assert found == set(ANSWERED_HERE), "give the route a path below its sandbox, or list it with a reason"
+    assert paths == set(ANSWERED_HERE), "give the route a path below its sandbox, or list it with a reason"
 
 
 def test_what_is_collected_uses_one_host_s_work() -> None:
@@ -96,9 +96,9 @@ def test_what_is_collected_uses_one_host_s_work() -> None:
 
 
 def test_paths_below_a_sandbox_go_to_its_host() -> None:
-    below = {each.path.removeprefix(_SANDBOX) for each in routes() if each.path.startswith(_SANDBOX)}
-    here = {each for each in below if not needs_host(_SANDBOX + each)}
-    assert here == BY_STORE
+    below = {route.path.removeprefix(_SANDBOX) for route in routes() if route.path.startswith(_SANDBOX)}
+    answered_here = {route for route in below if not needs_host(_SANDBOX + route)}
+    assert answered_here == BY_STORE
     assert {
         "exec",
         "logs",
@@ -108,5 +108,5 @@ def test_paths_below_a_sandbox_go_to_its_host() -> None:
         "proxy/{port}",
         "attest",
         "inspect",
-    } <= below - here
-    assert {"mcp", "mcp/execute", "metrics", "why", "execs", "execs/{id}/kill"} <= below - here
+    } <= below - answered_here
+    assert {"mcp", "mcp/execute", "metrics", "why", "execs", "execs/{id}/kill"} <= below - answered_here

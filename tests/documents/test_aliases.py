@@ -17,7 +17,7 @@ def read(kind: str, spec: str) -> tuple[Any, list[str]]:
     return [document.spec for document in documents], [str(problem) for problem in problems]
 
 
-@pytest.mark.parametrize(("theirs", "ours"), list(aliases.PROBES.items()))
+@pytest.mark.parametrize(("kubernetes_probe", "ours"), list(aliases.PROBES.items()))
 @pytest.mark.parametrize(
     "action",
     [
@@ -26,12 +26,12 @@ def read(kind: str, spec: str) -> tuple[Any, list[str]]:
         "{exec: {command: [cat, /tmp/healthy]}}",
     ],
 )
-def test_kubernetes_probes_are_read_as_ours(theirs: str, ours: str, action: str) -> None:
+def test_kubernetes_probes_are_read_as_ours(kubernetes_probe: str, ours: str, action: str) -> None:
     sandbox = "  template:\n    image: a\n    %s: " + action + "\n"
-    assert read("Sandbox", sandbox % theirs) == read("Sandbox", sandbox % ours)
-    assert read("Sandbox", sandbox % theirs)[1] == []
+    assert read("Sandbox", sandbox % kubernetes_probe) == read("Sandbox", sandbox % ours)
+    assert read("Sandbox", sandbox % kubernetes_probe)[1] == []
     template = "  image: a\n  %s: " + action + "\n"
-    assert read("SandboxTemplate", template % theirs) == read("SandboxTemplate", template % ours)
+    assert read("SandboxTemplate", template % kubernetes_probe) == read("SandboxTemplate", template % ours)
 
 
 def test_a_template_may_nest_its_fields() -> None:
@@ -42,7 +42,7 @@ def test_a_template_may_nest_its_fields() -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "spec", "said"),
+    ("kind", "spec", "message"),
     [
         (
             "SandboxTemplate",
@@ -77,10 +77,10 @@ def test_a_template_may_nest_its_fields() -> None:
         ),
     ],
 )
-def test_a_problem_names_the_field_as_written(kind: str, spec: str, said: str) -> None:
+def test_a_problem_names_the_field_as_written(kind: str, spec: str, message: str) -> None:
     documents, problems = read(kind, spec)
     assert documents == []
-    assert any(said in problem for problem in problems), problems
+    assert any(message in problem for problem in problems), problems
 
 
 @pytest.mark.parametrize(

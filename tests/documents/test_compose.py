@@ -33,35 +33,37 @@ def read(text: str, **options: Any) -> Composed:
 
 
 def said_of(path: Path) -> str:
-    found = read_compose(path.name, path.read_text(), discover(), PROJECT)
-    if found.problems:
-        return "".join(f"{each}\n" for each in found.problems)
-    notes = "".join(f"{each}\n" for each in found.notes)
-    shown = ({"name": each.name, "labels": each.labels, "spec": each.spec} for each in found.documents)
-    return notes + "".join(f"---\n{dump(each)}" for each in shown)
+    composed = read_compose(path.name, path.read_text(), discover(), PROJECT)
+    if composed.problems:
+        return "".join(f"{problem}\n" for problem in composed.problems)
+    notes = "".join(f"{document}\n" for document in composed.notes)
+    documents = (
+        {"name": document.name, "labels": document.labels, "spec": document.spec} for document in composed.documents
+    )
+    return notes + "".join(f"---\n{dump(document)}" for document in documents)
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 def test_a_compose_file_becomes_this(path: Path) -> None:
-    expected, said = path.with_suffix(".txt"), said_of(path)
+    expected, text_ = path.with_suffix(".txt"), said_of(path)
     if os.environ.get("PADDOCK_ACCEPT"):
-        expected.write_text(said)
-    assert said == expected.read_text()
+        expected.write_text(text_)
+    assert text_ == expected.read_text()
 
 
 def test_every_refusal_has_its_position() -> None:
     refusals = [line for path in FOLDER.glob("refused*.txt") for line in path.read_text().splitlines()]
     assert len(refusals) >= 100
-    for each in refusals:
-        file, line, column, _ = each.split(":", 3)
+    for refusal in refusals:
+        file, line, column, _ = refusal.split(":", 3)
         assert file.endswith(".yaml")
         assert int(line) > 0
         assert int(column) > 0
 
 
 def test_later_problems_have_positions_in_the_compose_file() -> None:
-    found = read("name: a\nservices:\n  web:\n    image: x\n    mem_limit: 1m\n")
-    assert [(each.line, each.column, each.field) for each in found.problems] == [
+    composed = read("name: a\nservices:\n  web:\n    image: x\n    mem_limit: 1m\n")
+    assert [(problem.line, problem.column, problem.field) for problem in composed.problems] == [
         (5, 16, "spec.resources.limits.memory")
     ]
     (document,) = read("name: a\nservices:\n  web: {image: x, user: '0'}\n").documents
@@ -78,14 +80,14 @@ def test_the_project_is_named_by_option_or_file() -> None:
     text = "name: shop\nservices: {web: {image: x, privileged: true}}\n"
     assert project_name("f", text, Project()) == "shop"
     assert project_name("f", text, Project("other")) == "other"
-    assert [each.name for each in read("services: {web: {image: x}}", name="other").documents] == ["other-web"]
-    for each in ("", "services: {}", "name: No"):
-        assert isinstance(project_name("f", each, Project()), Problem)
+    assert [text_.name for text_ in read("services: {web: {image: x}}", name="other").documents] == ["other-web"]
+    for text_ in ("", "services: {}", "name: No"):
+        assert isinstance(project_name("f", text_, Project()), Problem)
     assert isinstance(project_name("f", text, Project("No Name")), Problem)
 
 
 @pytest.mark.parametrize(
-    ("name", "words"),
+    ("name", "message"),
     [
         ("shop${SUFFIX}", "f:1:7: name: `SUFFIX` is not set"),
         ("shop$", "f:1:7: name: `$` starts a variable"),
@@ -94,25 +96,25 @@ def test_the_project_is_named_by_option_or_file() -> None:
         ("", "the project has no name"),
     ],
 )
-def test_a_projects_name_is_never_guessed_from_a_part_of_it(name: str, words: str) -> None:
+def test_a_projects_name_is_never_guessed_from_a_part_of_it(name: str, message: str) -> None:
     text = f"name: {name}\nservices: {{web: {{image: '$X'}}}}\n"
     assert is_named("f", text)
-    assert words in str(project_name("f", text, Project()))
+    assert message in str(project_name("f", text, Project()))
     assert project_name("f", text, Project(variables={"SUFFIX": "-b"})) == "shop-b" or "SUFFIX" not in name
     assert not is_named("f", "services: {web: {image: x, name: a}}")
 
 
 def test_variables_grow_to_a_bound() -> None:
     text = f"services: {{w: {{image: x, command: ['{'$A' * 100_000}']}}}}"
-    found = read_compose("f", text, discover(), Project("a", {"A": "x" * 1_000_000}))
-    assert any("make more than 4 MiB of text" in str(each) for each in found.problems)
+    composed = read_compose("f", text, discover(), Project("a", {"A": "x" * 1_000_000}))
+    assert any("make more than 4 MiB of text" in str(problem) for problem in composed.problems)
 
 
 LONG = "x" * (250 << 10)
 
 
 @pytest.mark.parametrize(
-    ("environment", "words"),
+    ("environment", "message"),
     [
         (f"['A={'x' * (256 << 10)}']", "is longer than 256 KiB"),
         (f"[&a 'A={LONG}$$', {', '.join(['*a'] * 18_000)}]", "has more than 16 MiB of text"),
@@ -121,19 +123,19 @@ LONG = "x" * (250 << 10)
         (f"['A={'$B' * 100_000}']", "`B` is not set"),
     ],
 )
-def test_texts_are_bounded_with_aliases_and_variables(environment: str, words: str) -> None:
-    found = read(f"name: a\nservices: {{w: {{image: x, environment: {environment}}}}}")
-    assert [words in str(each) for each in found.problems] == [True]
+def test_texts_are_bounded_with_aliases_and_variables(environment: str, message: str) -> None:
+    composed = read(f"name: a\nservices: {{w: {{image: x, environment: {environment}}}}}")
+    assert [message in str(problem) for problem in composed.problems] == [True]
 
 
 def test_aliases_share_the_text_that_is_made() -> None:
     values = ", ".join(f"A{number}: *a" for number in range(40))  # 10 MiB, were each a text of its own
-    found = read(f"name: a\nservices: {{w: {{image: x, environment: {{A: &a '{LONG}$$', {values}}}}}}}")
-    assert not any("make more than" in str(each) for each in found.problems)
+    composed = read(f"name: a\nservices: {{w: {{image: x, environment: {{A: &a '{LONG}$$', {values}}}}}}}")
+    assert not any("make more than" in str(problem) for problem in composed.problems)
 
 
 @pytest.mark.parametrize(
-    ("top", "service", "words"),
+    ("top", "service", "message"),
     [
         ("", f"command: '{'x' * (33 << 10)}'", "is longer than 32 KiB, too long to be split"),
         ("", f"entrypoint: '{'x' * (33 << 10)}'", "is longer than 32 KiB, too long to be split"),
@@ -141,17 +143,17 @@ def test_aliases_share_the_text_that_is_made() -> None:
         (f"x-paddock: {{network: {{a: {LONG}}}}}\n", "read_only: true", "more than 16 MiB of text"),
     ],
 )
-def test_commands_and_the_documents_that_are_made_are_bounded(top: str, service: str, words: str) -> None:
+def test_commands_and_the_documents_that_are_made_are_bounded(top: str, service: str, message: str) -> None:
     services = "".join(f"  w{number}: {{image: x, {service}}}\n" for number in range(70))
-    found = read(f"name: a\n{top}services:\n{services}")
-    assert found.problems
-    assert all(words in str(each) for each in found.problems)
+    composed = read(f"name: a\n{top}services:\n{services}")
+    assert composed.problems
+    assert all(message in str(problem) for problem in composed.problems)
 
 
 def test_many_problems_are_bounded() -> None:
     keys = ", ".join(f"privilege{number}: 1" for number in range(9_000))
-    found = read(f"name: a\nservices: {{w: {{image: x, {keys}}}}}")
-    assert len(found.problems) == MOST_PROBLEMS + 1
+    composed = read(f"name: a\nservices: {{w: {{image: x, {keys}}}}}")
+    assert len(composed.problems) == MOST_PROBLEMS + 1
     items = ", ".join(["'80:80/udp'"] * 15_000)
     assert len(read(f"name: a\nservices: {{w: {{image: x, ports: [{items}]}}}}").problems) == MOST_PROBLEMS + 1
 
@@ -187,8 +189,8 @@ def test_a_low_port_brings_no_hosts(network: str) -> None:
     (document,) = read(text % network).documents
     assert document.spec["template"]["securityLevel"] == "build"
     assert document.spec["network"]["allowedHosts"] == []
-    (named,) = read(text % ", network: {allowedHosts: [example.com]}").documents
-    assert named.spec["network"]["allowedHosts"] == ["example.com"]
+    (document,) = read(text % ", network: {allowedHosts: [example.com]}").documents
+    assert document.spec["network"]["allowedHosts"] == ["example.com"]
 
 
 VOLUMES = """\

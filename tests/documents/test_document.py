@@ -33,7 +33,7 @@ spec:
 """
 
 
-def one(text: str, **options: str) -> Document:
+def document_of(text: str, **options: str) -> Document:
     documents, problems = parse("app.yaml", text, discover(), **options)
     assert not problems, [str(problem) for problem in problems]
     (document,) = documents
@@ -41,14 +41,14 @@ def one(text: str, **options: str) -> Document:
 
 
 def test_a_document_is_read_as_written() -> None:
-    document = one(GOOD)
+    document = document_of(GOOD)
     assert document.key == ("Sandbox", "default", "app")
     assert document.labels == {"app": "web", "old": "no"}
     assert document.spec["template"]["env"] == [{"name": "ANSWER", "value": "on"}]
 
 
 def test_a_problem_has_the_nearest_position() -> None:
-    document = one(GOOD)
+    document = document_of(GOOD)
     assert str(document.problem(field_path("spec.resources.limits.memory"), "too much")) == (
         "app.yaml:13:32: spec.resources.limits.memory: too much"
     )
@@ -71,12 +71,12 @@ def test_many_documents_empty_ones_left_out_and_json_too() -> None:
 def test_a_list_of_objects_is_its_items() -> None:
     indented = "".join(f"    {line}\n" for line in GOOD.splitlines()[1:])
     text = f"apiVersion: v1\nkind: List\nitems:\n  -\n{indented}"
-    assert one(text).name == "app"
+    assert document_of(text).name == "app"
 
 
 def test_aliases_are_expanded() -> None:
     text = GOOD.replace("  name: app\n", "  name: &name app\n").replace("old: no", "old: *name")
-    assert one(text).labels == {"app": "web", "old": "app"}
+    assert document_of(text).labels == {"app": "web", "old": "app"}
 
 
 def test_aliases_are_counted_over_all_documents_of_a_file() -> None:
@@ -102,7 +102,7 @@ def test_annotations_are_bounded_together() -> None:
 
 
 def test_a_null_field_is_valid_and_kept_for_the_merge() -> None:
-    document = one(GOOD + "  lifecycle: null\n  runState:\n")
+    document = document_of(GOOD + "  lifecycle: null\n  runState:\n")
     assert document.spec["lifecycle"] is None
     assert document.spec["runState"] is None
 
@@ -123,18 +123,18 @@ def test_many_merged_mappings_are_merged_in_one_pass() -> None:
 def test_output_of_get_can_be_applied() -> None:
     text = "  uid: u-1\n  resourceVersion: '7'\n  generation: 2\n  creationTimestamp: '2023-11-14T22:13:20Z'\n"
     text += "  finalizers: [paddock/container]\n"
-    document = one(GOOD.replace("  labels:", text + "  labels:") + "status: {conditions: []}\n")
+    document = document_of(GOOD.replace("  labels:", text + "  labels:") + "status: {conditions: []}\n")
     assert (document.uid, document.resource_version) == ("u-1", "7")
 
 
 @pytest.mark.parametrize(
-    ("written", "asked", "found"),
+    ("stored", "option", "namespace"),
     [("", None, "default"), ("", "team", "team"), ("team", None, "team"), ("team", "team", "team")],
 )
-def test_namespace_of_a_document(written: str, asked: str | None, found: str) -> None:
-    text = GOOD.replace("  name: app\n", f"  name: app\n  namespace: {written}\n") if written else GOOD
-    documents, _ = parse("app.yaml", text, discover(), namespace=asked)
-    assert documents[0].namespace == found
+def test_namespace_of_a_document(stored: str, option: str | None, namespace: str) -> None:
+    text = GOOD.replace("  name: app\n", f"  name: app\n  namespace: {stored}\n") if stored else GOOD
+    documents, _ = parse("app.yaml", text, discover(), namespace=option)
+    assert documents[0].namespace == namespace
 
 
 def test_a_document_of_another_namespace_is_refused() -> None:
@@ -145,9 +145,9 @@ def test_a_document_of_another_namespace_is_refused() -> None:
     ]
 
 
-@pytest.mark.parametrize("asked", ["UPPER", "a b", "team-/../../etc", "team-\x1b[2J", "team\n", "*", "-a", "a" * 64])
-def test_the_namespace_option_is_validated(asked: str) -> None:
-    documents, problems = parse("app.yaml", GOOD, discover(), namespace=asked)
+@pytest.mark.parametrize("option", ["UPPER", "a b", "team-/../../etc", "team-\x1b[2J", "team\n", "*", "-a", "a" * 64])
+def test_the_namespace_option_is_validated(option: str) -> None:
+    documents, problems = parse("app.yaml", GOOD, discover(), namespace=option)
     assert not documents
     assert [problem.field for problem in problems] == ["metadata.namespace"]
     assert "is not a valid namespace; write at most 63 lower-case letters" in problems[0].message
@@ -189,7 +189,7 @@ def test_a_duplicate_object_names_its_first_place() -> None:
 
 
 @pytest.mark.parametrize(
-    ("data", "words"),
+    ("data", "message"),
     [
         (b"kind: \x00", "a.yaml:1:7: the file is binary"),
         (b"ok: 1\nkind: \xff", "a.yaml:2:7: the file is not text in UTF-8 (byte 0xff here)"),
@@ -197,10 +197,10 @@ def test_a_duplicate_object_names_its_first_place() -> None:
         (b"x" * (MAX_BYTES + 1), "a.yaml: the file is 10.0 MiB; at most 10 MiB are read: split it"),
     ],
 )
-def test_binary_files_are_refused(data: bytes, words: str) -> None:
+def test_binary_files_are_refused(data: bytes, message: str) -> None:
     text = decode("a.yaml", data)
     assert isinstance(text, Problem)
-    assert str(text).startswith(words)
+    assert str(text).startswith(message)
 
 
 def test_byte_order_mark_is_stripped() -> None:

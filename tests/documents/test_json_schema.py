@@ -49,24 +49,24 @@ def test_the_examples_use_fields_of_the_schema_only(path: Path) -> None:
         assert unknown(definitions()[document["kind"]], document, document["kind"]) == []
 
 
-def unknown(found: dict[str, Any], value: Any, at: str) -> list[str]:
+def unknown(schema: dict[str, Any], value: Any, at: str) -> list[str]:
     if isinstance(value, list):
-        return [name for item in value for name in unknown(found["items"], item, f"{at}[]")]
-    if not isinstance(value, dict) or found.get("additionalProperties") is not False:
+        return [name for item in value for name in unknown(schema["items"], item, f"{at}[]")]
+    if not isinstance(value, dict) or schema.get("additionalProperties") is not False:
         return []
-    properties = found.get("properties", {})
+    properties = schema.get("properties", {})
     wrong = [f"{at}.{name}" for name in value if name not in properties]
-    missing = [f"{at}.{name} is missing" for name in found.get("required", ()) if name not in value]
+    missing = [f"{at}.{name} is missing" for name in schema.get("required", ()) if name not in value]
     return wrong + missing + [e for name, item in value.items() for e in unknown(properties.get(name, {}), item, name)]
 
 
-def leaves(found: dict[str, Any], at: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], dict[str, Any]]]:
-    for name, field in json_schema.fields(found).items():
+def leaves(schema: dict[str, Any], at: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], dict[str, Any]]]:
+    for name, field in json_schema.fields(schema).items():
         yield (*at, name), field
         yield from leaves(field, (*at, name))
 
 
-@pytest.mark.parametrize("kind", list(discover()), ids=lambda each: each.name)
+@pytest.mark.parametrize("kind", list(discover()), ids=lambda kind_: kind_.name)
 def test_every_field_has_a_description(kind: Kind) -> None:
     described = {
         ".".join(path): document.get("description") for path, document in leaves(json_schema.document_schema(kind))

@@ -64,8 +64,8 @@ def may(who: Caller, verb: str, kind: str, namespace: str | None, sub: str = "")
 )
 def test_each_role_and_none_below_it(verb: str, kind: str, sub: str, least: str) -> None:
     for role in ROLES:
-        allowed = ROLES.index(role) >= ROLES.index(least)  # type: ignore[arg-type]
-        assert may(granted(role, "team-a"), verb, kind, "team-a", sub) is allowed
+        is_allowed = ROLES.index(role) >= ROLES.index(least)  # type: ignore[arg-type]
+        assert may(granted(role, "team-a"), verb, kind, "team-a", sub) is is_allowed
         assert not may(granted(role, "team-a"), verb, kind, "team-b", sub)
 
 
@@ -83,9 +83,9 @@ def test_admin_requests_need_a_global_admin() -> None:
 
 
 def test_all_namespaces_need_a_global_grant() -> None:
-    refused = decide(granted("admin", "team-a"), AccessRequest("list", "Sandbox", None))
-    assert not refused.allowed
-    assert "name one that you may read" in refused.reason
+    decision = decide(granted("admin", "team-a"), AccessRequest("list", "Sandbox", None))
+    assert not decision.allowed
+    assert "name one that you may read" in decision.reason
     assert decide(granted("viewer"), AccessRequest("list", "Sandbox", None)).allowed
 
 
@@ -105,31 +105,31 @@ def test_a_misleading_pattern_is_refused(pattern: str) -> None:
 @pytest.mark.parametrize("who", [caller(), granted("admin", "elsewhere")], ids=["none", "elsewhere"])
 def test_without_a_grant_everything_is_hidden(who: Caller) -> None:
     for ask in ASKS:
-        found = decide(who, ask)
+        decision = decide(who, ask)
         host_read = bool(who.grants) and ask.namespace == "" and ask.verb in ("get", "list")
         host_read = host_read and ask.sub in ("", "logs")
-        assert found.allowed is host_read, ask
-        assert found.hidden is not host_read, ask
+        assert decision.allowed is host_read, ask
+        assert decision.hidden is not host_read, ask
 
 
 @given(st.sampled_from(ASKS), st.sampled_from(["team-a", "team-*", "*"]))
 def test_a_higher_role_never_may_less(ask: AccessRequest, place: str) -> None:
-    allowed = [decide(granted(role, place), ask).allowed for role in ROLES]
-    assert allowed == sorted(allowed)
+    verdicts = [decide(granted(role, place), ask).allowed for role in ROLES]
+    assert verdicts == sorted(verdicts)
 
 
 @given(st.sampled_from(ASKS), st.sampled_from(ROLES), st.sampled_from(ROLES))
-def test_a_second_grant_never_takes_away(ask: AccessRequest, one: str, other: str) -> None:
-    first = Grant.model_validate({"role": one, "namespaces": ("team-a",)})
-    second = Grant.model_validate({"role": other, "namespaces": ("team-b",)})
+def test_a_second_grant_never_takes_away(ask: AccessRequest, first_role: str, second_role: str) -> None:
+    first = Grant.model_validate({"role": first_role, "namespaces": ("team-a",)})
+    second = Grant.model_validate({"role": second_role, "namespaces": ("team-b",)})
     either = decide(caller(first), ask).allowed or decide(caller(second), ask).allowed
     assert decide(caller(first, second), ask).allowed is either
 
 
-def refused(who: Caller, spec: dict[str, Any], kind: str = "Sandbox", namespace: str = "team-a") -> list[str]:
-    found = discover().by_name(kind)
-    assert found is not None
-    return [each.field for each in refusals(who, found, found.spec.model_validate(spec), namespace, Policy())]
+def refused_fields(who: Caller, spec: dict[str, Any], kind: str = "Sandbox", namespace: str = "team-a") -> list[str]:
+    kind_ = discover().by_name(kind)
+    assert kind_ is not None
+    return [refusal.field for refusal in refusals(who, kind_, kind_.spec.model_validate(spec), namespace, Policy())]
 
 
 def sandbox(image: str = "paddock/python:1", **spec: Any) -> dict[str, Any]:
@@ -140,7 +140,7 @@ _PINNED = "paddock/python@sha256:" + "a" * 64
 
 
 @pytest.mark.parametrize(
-    ("pattern", "image", "allowed"),
+    ("pattern", "image", "is_allowed"),
     [
         ("paddock/python:1", "paddock/python:1", True),
         ("paddock/python:1", "paddock/python:10", False),
@@ -155,9 +155,9 @@ _PINNED = "paddock/python@sha256:" + "a" * 64
         ("*", "anything:1", True),
     ],
 )
-def test_images_by_pattern(pattern: str, image: str, allowed: bool) -> None:
+def test_images_by_pattern(pattern: str, image: str, is_allowed: bool) -> None:
     who = granted("user", "team-a", images=(pattern,))
-    assert refused(who, sandbox(image)) == ([] if allowed else ["spec.template.image"])
+    assert refused_fields(who, sandbox(image)) == ([] if is_allowed else ["spec.template.image"])
 
 
 @pytest.mark.parametrize("pattern", ["paddock*", "*python", "a/*/b", "pad dock/x"])
@@ -168,23 +168,23 @@ def test_an_image_pattern_that_ends_amid_a_word_is_refused(pattern: str) -> None
 
 def test_a_digest_can_be_asked_for() -> None:
     who = granted("user", "team-a", requireDigest=True)
-    assert refused(who, sandbox()) == ["spec.template.image"]
-    assert refused(who, sandbox(_PINNED[:-1])) == ["spec.template.image"]
-    assert refused(who, sandbox(_PINNED)) == []
+    assert refused_fields(who, sandbox()) == ["spec.template.image"]
+    assert refused_fields(who, sandbox(_PINNED[:-1])) == ["spec.template.image"]
+    assert refused_fields(who, sandbox(_PINNED)) == []
 
 
 def test_levels_count_whether_they_are_written_or_the_default() -> None:
     who = granted("user", "team-a", levels=("development",))
-    assert refused(who, sandbox()) == ["spec.template.securityLevel"]
-    assert refused(who, {"template": {"image": "a", "securityLevel": "development"}}) == []
+    assert refused_fields(who, sandbox()) == ["spec.template.securityLevel"]
+    assert refused_fields(who, {"template": {"image": "a", "securityLevel": "development"}}) == []
 
 
 def test_bounds_apply_to_operator_profiles() -> None:
     spec = {"base": "development", "defaultLimits": {"memory": "2Gi", "pids": 16}}
-    own = stored_profile(StoredObject("SecurityProfile", "", "ci", "u", spec))
-    policy, kind = with_profiles(Policy(), [own]), discover().by_name("Sandbox")
+    profile = stored_profile(StoredObject("SecurityProfile", "", "ci", "u", spec))
+    policy, kind = with_profiles(Policy(), [profile]), discover().by_name("Sandbox")
     assert kind is not None
-    asked = kind.spec.model_validate({"template": {"image": "a", "securityLevel": "ci"}})
+    request = kind.spec.model_validate({"template": {"image": "a", "securityLevel": "ci"}})
     for bounds, beyond in (
         ({"levels": ("development",)}, ["spec.template.securityLevel"]),
         ({"levels": ("ci",)}, []),
@@ -192,20 +192,20 @@ def test_bounds_apply_to_operator_profiles() -> None:
         ({"limits": {"memory": "2Gi"}}, []),
     ):
         who = granted("user", "team-a", **bounds)
-        assert [each.field for each in refusals(who, kind, asked, "team-a", policy)] == beyond
-    assert refused(who, spec, "SecurityProfile") == ["metadata.namespace"], (
+        assert [refusal.field for refusal in refusals(who, kind, request, "team-a", policy)] == beyond
+    assert refused_fields(who, spec, "SecurityProfile") == ["metadata.namespace"], (
         "profiles are the host's: an admin's to write"
     )
 
 
 def test_limits_hold_for_defaults_too() -> None:
     who = granted("user", "team-a", limits={"cpu": "500m", "memory": "256Mi"})
-    assert refused(who, sandbox()) == ["spec.resources.limits.cpu", "spec.resources.limits.memory"]
-    asked = {"limits": {"cpu": "500m", "memory": "256Mi"}}
-    assert refused(who, sandbox(resources=asked)) == []
+    assert refused_fields(who, sandbox()) == ["spec.resources.limits.cpu", "spec.resources.limits.memory"]
+    limits = {"limits": {"cpu": "500m", "memory": "256Mi"}}
+    assert refused_fields(who, sandbox(resources=limits)) == []
     # What a stored template would fill in is not known here.
-    assert len(refused(who, {"templateRef": {"name": "python"}})) == 2
-    assert refused(who, {"templateRef": {"name": "python"}, "resources": asked}) == []
+    assert len(refused_fields(who, {"templateRef": {"name": "python"}})) == 2
+    assert refused_fields(who, {"templateRef": {"name": "python"}, "resources": limits}) == []
 
 
 @pytest.mark.parametrize(
@@ -223,11 +223,11 @@ def test_each_limit_that_a_grant_can_name_is_kept(bound: dict[str, Any], within:
     who = granted("user", "team-a", limits=bound)
     (name,) = bound
     field = f"spec.resources.limits.{name}"
-    assert refused(who, sandbox(resources={"limits": {name: beyond}})) == [field]
-    assert refused(who, {"template": {"image": "a", "resources": {"limits": {name: beyond}}}}) == [field]
-    assert refused(who, sandbox(resources={"limits": {name: within}})) == []
-    assert refused(who, {"templateRef": {"name": "python"}}) == [field]
-    assert refused(who, {"templateRef": {"name": "python"}, "resources": {"limits": {name: within}}}) == []
+    assert refused_fields(who, sandbox(resources={"limits": {name: beyond}})) == [field]
+    assert refused_fields(who, {"template": {"image": "a", "resources": {"limits": {name: beyond}}}}) == [field]
+    assert refused_fields(who, sandbox(resources={"limits": {name: within}})) == []
+    assert refused_fields(who, {"templateRef": {"name": "python"}}) == [field]
+    assert refused_fields(who, {"templateRef": {"name": "python"}, "resources": {"limits": {name: within}}}) == []
 
 
 def test_every_limit_of_a_sandbox_can_be_bounded() -> None:
@@ -239,16 +239,16 @@ def test_every_limit_of_a_sandbox_can_be_bounded() -> None:
 
 def test_named_gpus_count_for_a_bound() -> None:
     grant = granted("user", "team-a", limits={"gpus": 1})
-    named = sandbox(resources={"gpuDeviceIds": ["0", "1"]})
-    assert refused(grant, named) == ["spec.resources.limits.gpus"]
+    with_devices = sandbox(resources={"gpuDeviceIds": ["0", "1"]})
+    assert refused_fields(grant, with_devices) == ["spec.resources.limits.gpus"]
 
 
 def test_no_disk_and_no_gpus_are_within_any_bound_of_them() -> None:
-    assert refused(granted("user", "team-a", limits={"disk": "1Gi", "gpus": 0}), sandbox()) == []
+    assert refused_fields(granted("user", "team-a", limits={"disk": "1Gi", "gpus": 0}), sandbox()) == []
 
 
-def pooled(**asked: Any) -> dict[str, Any]:
-    return {"templateRef": {"name": "python"}, **asked}
+def pooled(**fields: Any) -> dict[str, Any]:
+    return {"templateRef": {"name": "python"}, **fields}
 
 
 @pytest.mark.parametrize(
@@ -264,41 +264,41 @@ def pooled(**asked: Any) -> dict[str, Any]:
 )
 def test_a_grant_with_bounds_bounds_weight_and_priority(bounds: dict[str, Any], shares: int, priority: int) -> None:
     who, place = granted("operator", "team-a", **bounds), {"priority": priority}
-    assert refused(who, sandbox(resources={"cpuShares": shares}, **place)) == []
-    assert refused(who, sandbox(resources={"cpuShares": shares + 1}, **place)) == ["spec.resources.cpuShares"]
+    assert refused_fields(who, sandbox(resources={"cpuShares": shares}, **place)) == []
+    assert refused_fields(who, sandbox(resources={"cpuShares": shares + 1}, **place)) == ["spec.resources.cpuShares"]
     inline = {"template": {"image": "a:1", "resources": {"cpuShares": shares + 1}}, **place}
-    assert refused(who, inline) == ["spec.template.resources.cpuShares"]
-    assert refused(who, sandbox(priority=priority + 1)) == ["spec.priority"]
+    assert refused_fields(who, inline) == ["spec.template.resources.cpuShares"]
+    assert refused_fields(who, sandbox(priority=priority + 1)) == ["spec.priority"]
     template = {"image": "a:1", "resources": {"cpuShares": shares + 1}}
-    assert refused(who, template, "SandboxTemplate") == ["spec.resources.cpuShares"]
-    assert refused(who, pooled(priority=priority + 1), "SandboxPool") == ["spec.priority"]
-    assert refused(who, pooled(priority=priority), "SandboxPool") == []
+    assert refused_fields(who, template, "SandboxTemplate") == ["spec.resources.cpuShares"]
+    assert refused_fields(who, pooled(priority=priority + 1), "SandboxPool") == ["spec.priority"]
+    assert refused_fields(who, pooled(priority=priority), "SandboxPool") == []
 
 
 def test_a_grant_without_bounds_bounds_neither() -> None:
-    assert refused(granted("user", "team-a"), sandbox(resources={"cpuShares": 262144}, priority=1_000_000)) == []
+    assert refused_fields(granted("user", "team-a"), sandbox(resources={"cpuShares": 262144}, priority=1_000_000)) == []
 
 
 def test_one_grant_has_to_allow_all_of_it() -> None:
     images = Grant.model_validate({"role": "user", "namespaces": ("team-a",), "images": ("a:1",)})
     levels = Grant.model_validate({"role": "user", "namespaces": ("team-a",), "levels": ("development",)})
-    assert refused(caller(images, levels), sandbox("b:1")) != []
-    assert refused(caller(images, levels), sandbox("a:1")) == []
+    assert refused_fields(caller(images, levels), sandbox("b:1")) != []
+    assert refused_fields(caller(images, levels), sandbox("a:1")) == []
 
 
 def test_grants_elsewhere_and_lower_roles_do_not_count() -> None:
     wide = Grant.model_validate({"role": "viewer", "namespaces": ("team-a",)})
     narrow = Grant.model_validate({"role": "user", "namespaces": ("team-a",), "images": ("a:1",)})
-    other = Grant.model_validate({"role": "admin", "namespaces": ("team-b",)})
-    assert refused(caller(wide, narrow, other), sandbox("b:1")) == ["spec.template.image"]
-    assert refused(caller(wide, other), sandbox("b:1")) == ["metadata.namespace"]
+    second = Grant.model_validate({"role": "admin", "namespaces": ("team-b",)})
+    assert refused_fields(caller(wide, narrow, second), sandbox("b:1")) == ["spec.template.image"]
+    assert refused_fields(caller(wide, second), sandbox("b:1")) == ["metadata.namespace"]
 
 
 def test_a_bounded_grant_writes_only_kinds_whose_bounds_are_known() -> None:
     who = granted("admin", images=("a:1",))
-    assert refused(who, {"hard": {"cpu": "1"}}, "Quota") == ["kind"]
-    assert refused(who, {"image": "b:1"}, "SandboxTemplate") == ["spec.image"]
-    assert refused(who, {"templateRef": {"name": "x"}}, "SandboxPool") == []
+    assert refused_fields(who, {"hard": {"cpu": "1"}}, "Quota") == ["kind"]
+    assert refused_fields(who, {"image": "b:1"}, "SandboxTemplate") == ["spec.image"]
+    assert refused_fields(who, {"templateRef": {"name": "x"}}, "SandboxPool") == []
 
 
 def test_a_grant_with_tools_counts_for_these_tools_only() -> None:
@@ -311,12 +311,12 @@ def test_a_grant_with_tools_counts_for_these_tools_only() -> None:
     assert may(both, "get", "Sandbox", "team-a")
     assert not may(both, "use", "Sandbox", "team-a", "files")
     assert decide(limited, AccessRequest("self")).allowed
-    refused = decide(limited, AccessRequest("get", "Sandbox", "team-a", "box"))
-    assert (refused.hidden, "may only call MCP tools (docker.file.*, sandbox.get)" in refused.reason) == (False, True)
+    decision = decide(limited, AccessRequest("get", "Sandbox", "team-a", "box"))
+    assert (decision.hidden, "may only call MCP tools (docker.file.*, sandbox.get)" in decision.reason) == (False, True)
 
 
 @pytest.mark.parametrize(
-    ("pattern", "tool", "allowed"),
+    ("pattern", "tool", "is_allowed"),
     [
         ("docker.container.exec", "docker.container.exec", True),
         ("docker.container.exec", "docker.container.execs", False),
@@ -333,13 +333,13 @@ def test_a_grant_with_tools_counts_for_these_tools_only() -> None:
         ("*e" * 90 + "*Z", "e" * 100, False),
     ],
 )
-def test_patterns_of_tools_are_whole_names(pattern: str, tool: str, allowed: bool) -> None:
+def test_patterns_of_tools_are_whole_names(pattern: str, tool: str, is_allowed: bool) -> None:
     grant = Grant.model_construct(role="user", namespaces=("*",), tools=(pattern,))
-    assert decide_tool(caller(grant), tool, "user").allowed == allowed
+    assert decide_tool(caller(grant), tool, "user").allowed == is_allowed
 
 
 @pytest.mark.parametrize(
-    ("pattern", "tool", "allowed"),
+    ("pattern", "tool", "is_allowed"),
     [
         ("files.read", "files.read", True),
         ("files.*", "files.a/b.c", True),
@@ -350,10 +350,10 @@ def test_patterns_of_tools_are_whole_names(pattern: str, tool: str, allowed: boo
         ("files.*", "files-2.read", False),
     ],
 )
-def test_patterns_of_server_tools_name_the_server(pattern: str, tool: str, allowed: bool) -> None:
+def test_patterns_of_server_tools_name_the_server(pattern: str, tool: str, is_allowed: bool) -> None:
     limited = granted("user", tools=[pattern])
     ask = AccessRequest("use", "MCPServer", "team-a", tool.partition(".")[0], "mcp")
-    assert decide(replace(limited, tool=tool), ask).allowed == allowed
+    assert decide(replace(limited, tool=tool), ask).allowed == is_allowed
     assert not decide(limited, ask).allowed
     assert decide_server(limited, ask).allowed == (pattern.startswith("files.") and ask.name == "files")
     assert decide_server(granted("user"), ask).allowed
@@ -362,5 +362,5 @@ def test_patterns_of_server_tools_name_the_server(pattern: str, tool: str, allow
 
 def test_a_tool_needs_its_role_in_some_grant() -> None:
     assert decide_tool(granted("viewer"), "sandbox.get", "viewer").allowed
-    found = decide_tool(granted("viewer"), "docker.container.exec", "user")
-    assert (found.allowed, "needs the role user" in found.reason) == (False, True)
+    decision = decide_tool(granted("viewer"), "docker.container.exec", "user")
+    assert (decision.allowed, "needs the role user" in decision.reason) == (False, True)

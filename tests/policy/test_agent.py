@@ -88,7 +88,7 @@ def test_contexts_reach_the_agent_and_unset_leave_the_hash() -> None:
 
 
 @pytest.mark.parametrize(
-    ("asked", "field", "words"),
+    ("fields", "field", "message"),
     [
         (
             {"agent": {"contexts": [{"language": "bash"}, {"language": "bash"}]}},
@@ -122,12 +122,12 @@ def test_contexts_reach_the_agent_and_unset_leave_the_hash() -> None:
         ({"agent": {"build": ["x" * 60_000, "y" * 60_000, "z" * 60_000]}}, "agent", "less than 131072 bytes"),
     ],
 )
-def test_unusable_beside_an_agent_is_refused(asked: dict[str, Any], field: str, words: str) -> None:
-    limits = asked.get("limits", {})
-    template = {key: value for key, value in asked.items() if key != "limits"}
+def test_unusable_beside_an_agent_is_refused(fields: dict[str, Any], field: str, message: str) -> None:
+    limits = fields.get("limits", {})
+    template = {key: value for key, value in fields.items() if key != "limits"}
     [refusal] = admit(spec(limits, **template), POLICY)
-    assert (refusal.field, words in refusal.message) == (f"spec.template.{field}", True)
-    if "agent" not in asked:
+    assert (refusal.field, message in refusal.message) == (f"spec.template.{field}", True)
+    if "agent" not in fields:
         assert admit(spec(limits, **{**template, "agent": None}), POLICY) == ()
 
 

@@ -56,10 +56,10 @@ def test_execute_names_its_tools(body: Any, uses: list[tuple[str, Any]], label: 
 
 
 @pytest.mark.parametrize(
-    ("args", "words"),
+    ("args", "arguments"),
     [("test --name 'a b'", ["test", "--name", "a b"]), ("", []), ("it's", "it's"), (["a b"], ["a b"])],
 )
-def test_arguments_in_one_string_are_split(args: Any, words: Any) -> None:
+def test_arguments_in_one_string_are_split(args: Any, arguments: Any) -> None:
     context = {"exec": {"command": "npm", "args": args}}
     bodies = (
         {"tool": "exec", "parameters": context["exec"]},
@@ -68,7 +68,7 @@ def test_arguments_in_one_string_are_split(args: Any, words: Any) -> None:
     for body in bodies:
         uses = tools_of_execute(copy.deepcopy(body))
         split_arguments(uses)
-        assert uses[0].arguments["args"] == words
+        assert uses[0].arguments["args"] == arguments
 
 
 def test_only_calls_of_mcp_name_a_tool() -> None:

@@ -56,7 +56,7 @@ def test_comparisons_are_cached_with_their_observation() -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "words"),
+    ("changes", "message"),
     [
         ({"uid": 0}, "user: found 0:20000, wanted 20000:20000"),
         ({"gid": 0}, "user: found 20000:0, wanted 20000:20000"),
@@ -84,8 +84,8 @@ def test_comparisons_are_cached_with_their_observation() -> None:
         ({"ipv6": ("eth1",)}, "network interfaces: found eth1, wanted none"),
     ],
 )
-def test_each_wider_setting_is_reported(changes: dict[str, Any], words: str) -> None:
-    assert words in differing(facts(CONFIG, replace(INSIDE, **changes)))
+def test_each_wider_setting_is_reported(changes: dict[str, Any], message: str) -> None:
+    assert message in differing(facts(CONFIG, replace(INSIDE, **changes)))
 
 
 def test_an_images_user_may_be_any_but_another_sandboxs() -> None:

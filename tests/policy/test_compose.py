@@ -45,13 +45,13 @@ def read(service: Any, level: str | None = None) -> Composed:
     return read_compose("f", dump(file), REGISTRY, Project(variables={"X": "host"}, folder="/srv/c"))
 
 
-def check(found: Composed, level: str | None) -> None:
+def check(composed: Composed, level: str | None) -> None:
     """Either it is refused in words, or what runs is within its level."""
-    if found.problems:
-        assert not found.documents or all(problem.message for problem in found.problems)
+    if composed.problems:
+        assert not composed.documents or all(problem.message for problem in composed.problems)
         return
     policy = Policy()
-    for document in found.documents:
+    for document in composed.documents:
         spec = SandboxSpec.model_validate(document.spec)
         assert spec.template is not None
         assert spec.template.security_level == (level or "development")

@@ -34,7 +34,7 @@ def config(host: HostFacts, policy: Policy = GRANTED, **template: Any) -> Contai
 
 
 @pytest.mark.parametrize(
-    ("host", "asked", "words"),
+    ("host", "confinement", "message_part"),
     [
         (BARE, {"runtime": "runsc"}, "has no runtime `runsc`; it has runc"),
         (GVISOR, {"runtime": "kata"}, "operator does not allow `kata` (setting `runtimes`: runc, runsc)"),
@@ -46,17 +46,19 @@ def config(host: HostFacts, policy: Policy = GRANTED, **template: Any) -> Contai
         (SELINUX, {"seLinuxOptions": {"type": "spc_t"}}, "operator does not allow `spc_t`"),
     ],
 )
-def test_missing_or_forbidden_confinement_is_refused(host: HostFacts, asked: dict[str, Any], words: str) -> None:
-    (refusal,) = admit(spec(**asked), fitted(GRANTED, host))
-    assert words in refusal.message
-    assert refusal.field.startswith(f"spec.template.{next(iter(asked))}")
+def test_missing_or_forbidden_confinement_is_refused(
+    host: HostFacts, confinement: dict[str, Any], message_part: str
+) -> None:
+    (refusal,) = admit(spec(**confinement), fitted(GRANTED, host))
+    assert message_part in refusal.message
+    assert refusal.field.startswith(f"spec.template.{next(iter(confinement))}")
 
 
-@pytest.mark.parametrize("asked", [{"runtime": "runsc"}, {"appArmorProfile": "tighter"}, LABEL])
-def test_only_the_engines_defaults_are_allowed_by_default(asked: dict[str, Any]) -> None:
+@pytest.mark.parametrize("confinement", [{"runtime": "runsc"}, {"appArmorProfile": "tighter"}, LABEL])
+def test_only_the_engines_defaults_are_allowed_by_default(confinement: dict[str, Any]) -> None:
     everything = replace(GVISOR, security_options=("name=apparmor", "name=selinux"))
-    assert admit(spec(**asked), fitted(GRANTED, everything)) == ()
-    assert admit(spec(**asked), fitted(Policy(), everything)) != ()
+    assert admit(spec(**confinement), fitted(GRANTED, everything)) == ()
+    assert admit(spec(**confinement), fitted(Policy(), everything)) != ()
     assert admit(spec(runtime="runc"), fitted(Policy(), everything)) == ()
 
 
@@ -77,7 +79,7 @@ def test_every_container_is_confined_where_the_host_has_apparmor() -> None:
 
 
 @pytest.mark.parametrize(
-    ("host", "asked", "label", "found"),
+    ("host", "confinement", "label", "difference"),
     [
         (APPARMOR, {}, "docker-default (enforce)", ""),
         (APPARMOR, {}, "crun (unconfined)//&docker-default (enforce)", ""),
@@ -96,8 +98,10 @@ def test_every_container_is_confined_where_the_host_has_apparmor() -> None:
         (BARE, {}, "", ""),
     ],
 )
-def test_the_kernels_label_is_compared(host: HostFacts, asked: dict[str, Any], label: str, found: str) -> None:
+def test_the_kernels_label_is_compared(
+    host: HostFacts, confinement: dict[str, Any], label: str, difference: str
+) -> None:
     inside = InsideState(uid=20000, gid=20000, no_new_privileges=True, seccomp=SECCOMP_FILTER, label=label)
-    message = [fact for fact in facts(config(host, **asked), inside) if fact.name == "mandatory access"]
-    assert differing(message).startswith(found)
-    assert bool(differing(message)) == bool(found)
+    message = [fact for fact in facts(config(host, **confinement), inside) if fact.name == "mandatory access"]
+    assert differing(message).startswith(difference)
+    assert bool(differing(message)) == bool(difference)

@@ -94,23 +94,23 @@ def test_a_description_of_another_form_is_none() -> None:
     numbers = dict.fromkeys(("executions", "queued", "memoryBytes", "processes"), 0)
     good = {"name": "a", "language": "bash", "state": "idle", "created": 1.5, **texts, **numbers}
     assert context_of(good) is not None
-    made = context_of({**good, "reason": "a\x1b[31mb\nc"})
-    assert made is not None
-    assert made.reason == "a [31mb c"
+    context = context_of({**good, "reason": "a\x1b[31mb\nc"})
+    assert context is not None
+    assert context.reason == "a [31mb c"
     bad: list[Any] = [
         *([], None, {}, {**good, "name": "../x"}, {**good, "language": "ruby"}, {**good, "state": "root"}),
         *({**good, "memoryBytes": -1}, {**good, "processes": True}, {**good, "created": "now"}, {**good, "cwd": 1}),
     ]
-    assert [context_of(each) for each in bad] == [None] * len(bad)
+    assert [context_of(description) for description in bad] == [None] * len(bad)
 
 
 def test_a_line_byte_by_byte_costs_as_much_as_a_short_one() -> None:
     def seconds(before: int) -> float:
-        reader, began = EventReader("run"), time.thread_time()
+        reader, started_at = EventReader("run"), time.thread_time()
         list(reader.feed(b"x" * before))
         for _ in range(3000):
             list(reader.feed(b"x"))
-        return time.thread_time() - began
+        return time.thread_time() - started_at
 
     assert seconds(7 << 20) < 20 * seconds(1)
 
@@ -122,4 +122,4 @@ def test_matches_are_printable_and_of_the_code() -> None:
         *({}, {**answer, "replaced": 3}, {**answer, "replaced": True}, {**answer, "replaced": -1}),
         *({**answer, "matches": "data"}, {**answer, "matches": ["a"] * 201}),
     ]
-    assert [completions_of(each, "da") for each in bad] == [None] * len(bad)
+    assert [completions_of(answer, "da") for answer in bad] == [None] * len(bad)

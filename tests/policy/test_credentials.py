@@ -13,10 +13,10 @@ from controller.policy.sandbox import Rendered, admit, render
 POLICY = Policy()
 
 
-def spec_of(*credentials: dict[str, Any], level: str = "development", **more: Any) -> SandboxSpec:
+def spec_of(*credentials: dict[str, Any], level: str = "development", **fields: Any) -> SandboxSpec:
     hosts = ["git.example.org", "*.wild.example.org"] if level in ("development", "build") else None
     document: dict[str, Any] = {"template": {"image": "a:1"}, "securityLevel": level, "credentials": list(credentials)}
-    return SandboxSpec.model_validate({**document, "network": {"allowedHosts": hosts} if hosts else {}, **more})
+    return SandboxSpec.model_validate({**document, "network": {"allowedHosts": hosts} if hosts else {}, **fields})
 
 
 def rendered(spec: SandboxSpec) -> Rendered:
@@ -24,12 +24,12 @@ def rendered(spec: SandboxSpec) -> Rendered:
     return render(spec, spec.template, name="a", uid="a", policy=POLICY)
 
 
-def credential(host: str = "git.example.org", **more: Any) -> dict[str, Any]:
-    return {"host": host, "secretRef": {"name": "token"}, **more}
+def credential(host: str = "git.example.org", **fields: Any) -> dict[str, Any]:
+    return {"host": host, "secretRef": {"name": "token"}, **fields}
 
 
 @pytest.mark.parametrize(
-    ("credentials", "level", "field", "words"),
+    ("credentials", "level", "field", "message"),
     [
         ([credential()], "full-isolation", "spec.credentials", "level full-isolation has no proxy that could add them"),
         ([credential()], "production", "spec.credentials", "level production has no proxy that could add them"),
@@ -43,10 +43,10 @@ def credential(host: str = "git.example.org", **more: Any) -> dict[str, Any]:
     ],
 )
 def test_credentials_that_can_not_be_kept_are_refused(
-    credentials: list[dict[str, Any]], level: str, field: str, words: str
+    credentials: list[dict[str, Any]], level: str, field: str, message: str
 ) -> None:
     [refusal] = admit(spec_of(*credentials, level=level), POLICY)
-    assert (refusal.field, words in refusal.message) == (field, True)
+    assert (refusal.field, message in refusal.message) == (field, True)
 
 
 def test_a_sandbox_trusts_the_proxy_by_file_and_variables() -> None:

@@ -14,13 +14,13 @@ RULES = ImageRules(("paddock/*", "registry.example/team/*"))
 NO_RUN = "RUN: the operator allows no commands in builds"
 
 
-def said(text: str, allowed: str = "run", rules: ImageRules = RULES) -> list[str]:
+def problem_texts(text: str, build_rule: str = "run", rules: ImageRules = RULES) -> list[str]:
     recipe, problems = read_dockerfile("D", text)
-    return [str(problem) for problem in (*problems, *find_problems(recipe, rules, allowed))]  # type: ignore[arg-type]
+    return [str(problem) for problem in (*problems, *find_problems(recipe, rules, build_rule))]  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
-    ("text", "words"),
+    ("text", "text_part"),
     [
         ("FROM python\n", "D:1:1: FROM: `python` is not an image"),
         ("FROM $BASE\n", "D:1:1: FROM: a variable could name any image"),
@@ -61,9 +61,9 @@ def said(text: str, allowed: str = "run", rules: ImageRules = RULES) -> list[str
         ("#" * (300 << 10), "D: is larger than 256 KiB"),
     ],
 )
-def test_it_is_refused_with_its_line(text: str, words: str) -> None:
-    names = said(text)
-    assert any(words in name for name in names), names
+def test_it_is_refused_with_its_line(text: str, text_part: str) -> None:
+    names = problem_texts(text)
+    assert any(text_part in name for name in names), names
 
 
 def test_a_plain_dockerfile_is_admitted() -> None:
@@ -72,11 +72,11 @@ def test_a_plain_dockerfile_is_admitted() -> None:
         'FROM scratch\nCOPY --from=build --chown=1:1 /a /a\nCOPY --from=0 ["b c", "/b"]\n'
         "COPY --from=registry.example/team/tool:1 /t /t\nHEALTHCHECK --interval=5s CMD true\n"
     )
-    assert said(text) == []
+    assert problem_texts(text) == []
     recipe, _ = read_dockerfile("D", text)
     assert dict(recipe.bases) == {"paddock/base:1": 3, "registry.example/team/tool:1": 13}
-    assert [name for name in said(text, "copy") if NO_RUN not in name] == []
-    assert len(said(text, "copy")) == 1
+    assert [name for name in problem_texts(text, "copy") if NO_RUN not in name] == []
+    assert len(problem_texts(text, "copy")) == 1
 
 
 def test_the_present_stage_is_no_base_of_its_own() -> None:
@@ -148,7 +148,7 @@ def _as_engines_do(text: str) -> list[str]:
 def test_no_command_hides_from_the_rules(text: str) -> None:
     text = f"FROM paddock/base:1\n{text}"
     runs = any(re.match(r"\s*run\b", name, re.IGNORECASE) for name in _as_engines_do(text))
-    assert not runs or said(text, "copy")
+    assert not runs or problem_texts(text, "copy")
 
 
 @pytest.mark.parametrize(

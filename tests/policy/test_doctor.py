@@ -72,32 +72,32 @@ WELL = DoctorFacts(
 )
 
 
-def engine(**more: Any) -> DoctorFacts:
-    return replace(WELL, engine=replace(WELL.engine, **more))
+def engine(**changes: Any) -> DoctorFacts:
+    return replace(WELL, engine=replace(WELL.engine, **changes))
 
 
-def told(**more: Any) -> DoctorFacts:
-    return engine(facts=replace(WELL.engine.facts, **more))
+def engine_facts(**changes: Any) -> DoctorFacts:
+    return engine(facts=replace(WELL.engine.facts, **changes))
 
 
-def kernel(**more: Any) -> DoctorFacts:
-    return replace(WELL, kernel=replace(WELL.kernel, **more))
+def kernel(**changes: Any) -> DoctorFacts:
+    return replace(WELL, kernel=replace(WELL.kernel, **changes))
 
 
-def use(**more: Any) -> DoctorFacts:
-    return kernel(use=replace(WELL.kernel.use, **more))
+def use(**changes: Any) -> DoctorFacts:
+    return kernel(use=replace(WELL.kernel.use, **changes))
 
 
-def store(**more: Any) -> DoctorFacts:
-    return replace(WELL, store=replace(WELL.store, **more))
+def store(**changes: Any) -> DoctorFacts:
+    return replace(WELL, store=replace(WELL.store, **changes))
 
 
-def root(**more: Any) -> DoctorFacts:
-    return replace(WELL, host_roots=(replace(WELL.host_roots[0], **more),))
+def root(**changes: Any) -> DoctorFacts:
+    return replace(WELL, host_roots=(replace(WELL.host_roots[0], **changes),))
 
 
-def folder(name: str, **more: Any) -> DoctorFacts:
-    return replace(WELL, **{name: replace(getattr(WELL, name), **more)})
+def folder(name: str, **changes: Any) -> DoctorFacts:
+    return replace(WELL, **{name: replace(getattr(WELL, name), **changes)})
 
 
 def not_well(facts: DoctorFacts) -> list[Finding]:
@@ -129,19 +129,19 @@ CASES: list[tuple[str, Severity, Callable[[], DoctorFacts]]] = [
     ("runc", W, lambda: engine(runc_version="of my own")),
     ("cgroups", P, lambda: kernel(controllers=frozenset({"cpu", "pids"}))),
     ("cgroups", W, lambda: kernel(controllers=frozenset())),
-    ("swap", W, lambda: told(swap_limit=False)),
+    ("swap", W, lambda: engine_facts(swap_limit=False)),
     ("disk-quota", W, lambda: engine(file_system="ext4")),
     ("disk-quota", W, lambda: engine(mount_options=("rw",))),
-    ("seccomp", P, lambda: told(security_options=("name=apparmor",))),
-    ("mandatory-access", W, lambda: told(security_options=("name=seccomp,profile=default",))),
-    ("gpus", W, lambda: told(runtimes=("nvidia", "runc"))),
-    ("runtimes", W, lambda: replace(told(runtimes=("runc",)), allowed_runtimes=("runsc",))),
-    ("user-namespaces", W, lambda: told(security_options=("name=seccomp", "name=selinux", "name=userns"))),
-    ("user-namespaces", W, lambda: told(security_options=("name=seccomp", "name=selinux", "name=rootless"))),
+    ("seccomp", P, lambda: engine_facts(security_options=("name=apparmor",))),
+    ("mandatory-access", W, lambda: engine_facts(security_options=("name=seccomp,profile=default",))),
+    ("gpus", W, lambda: engine_facts(runtimes=("nvidia", "runc"))),
+    ("runtimes", W, lambda: replace(engine_facts(runtimes=("runc",)), allowed_runtimes=("runsc",))),
+    ("user-namespaces", W, lambda: engine_facts(security_options=("name=seccomp", "name=selinux", "name=userns"))),
+    ("user-namespaces", W, lambda: engine_facts(security_options=("name=seccomp", "name=selinux", "name=rootless"))),
     ("sandbox-users", P, lambda: replace(WELL, user_ids_held=("guest has 2000000",))),
     ("sandbox-users", W, lambda: replace(WELL, user_ids="")),
     ("sandbox-users", W, lambda: engine(shared_users=(("0", ("default/a", "default/b")),))),
-    ("live-restore", W, lambda: told(live_restore=False)),
+    ("live-restore", W, lambda: engine_facts(live_restore=False)),
     ("guard", W, lambda: kernel(unguarded="the table can't be read; load it")),
     ("names", W, lambda: kernel(resolved=("a.example.org",), unresolved=("b.example.org",))),
     ("resolvers", W, lambda: kernel(resolvers=("10.0.0.2",), dropped_resolvers=("10.0.0.2",))),
@@ -200,7 +200,7 @@ def test_sandboxes_of_older_images_name_the_build() -> None:
 
 def test_an_engine_that_maps_users_has_its_own_range() -> None:
     options = ("name=seccomp", "name=selinux", "name=userns")
-    [finding] = [entry for entry in judge(told(security_options=options)) if entry.check == "sandbox-users"]
+    [finding] = [entry for entry in judge(engine_facts(security_options=options)) if entry.check == "sandbox-users"]
     assert "20001-65533" in finding.found
 
 
@@ -212,18 +212,18 @@ def test_optional_parts_may_be_missing() -> None:
 
 
 def test_another_storage_driver() -> None:
-    assert [finding.check for finding in not_well(told(storage_driver="vfs"))] == ["storage", "disk-quota"]
+    assert [finding.check for finding in not_well(engine_facts(storage_driver="vfs"))] == ["storage", "disk-quota"]
 
 
 def test_the_containerd_store_is_told_as_it_is() -> None:
-    document = {finding.check: finding for finding in not_well(told(storage_driver="overlayfs"))}
+    document = {finding.check: finding for finding in not_well(engine_facts(storage_driver="overlayfs"))}
     assert document.keys() == {"image-layers", "disk-quota"}
     assert "ignores it" in document["disk-quota"].found
     assert "measured by the engine" in document["image-layers"].meaning
 
 
 def test_an_api_that_was_not_tried_is_told() -> None:
-    [finding] = not_well(told(api_version="1.60"))
+    [finding] = not_well(engine_facts(api_version="1.60"))
     assert (finding.check, finding.grade) == ("engine", W)
     assert "tried up to 1.51" in finding.meaning
 
@@ -310,9 +310,9 @@ def test_a_new_or_old_store_is_fine() -> None:
     assert not not_well(store(schema="0003"))
 
 
-def nodes(*found: NodeSighting) -> DoctorFacts:
+def nodes(*sightings: NodeSighting) -> DoctorFacts:
     hosts = tuple(HostSighting(entry, "", is_alive=True) for entry in ("a", "b"))
-    return replace(store(hosts=hosts), cluster=ClusterFacts("swarm", found), host="a")
+    return replace(store(hosts=hosts), cluster=ClusterFacts("swarm", sightings), host="a")
 
 
 def test_a_slow_heartbeat_is_a_finding() -> None:

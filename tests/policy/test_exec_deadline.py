@@ -13,7 +13,7 @@ from controller.policy.sandbox import admit
 
 
 @pytest.mark.parametrize(
-    ("asked", "own", "most", "tty", "limit"),
+    ("requested", "spec_limit", "most", "tty", "limit"),
     [
         (None, None, 0, False, 300),  # the daemon's own, where nobody says anything
         (None, None, 0, True, 0),  # but not for a person at a terminal
@@ -30,12 +30,12 @@ from controller.policy.sandbox import admit
         (1000, None, 1000, False, 1000),
     ],
 )
-def test_the_limit(asked: float | None, own: float | None, most: float, tty: bool, limit: float) -> None:
-    assert time_limit(asked, own, (0, 0), most, 300, tty=tty) == limit
+def test_the_limit(requested: float | None, spec_limit: float | None, most: float, tty: bool, limit: float) -> None:
+    assert time_limit(requested, spec_limit, (0, 0), most, 300, tty=tty) == limit
 
 
 @pytest.mark.parametrize(
-    ("asked", "own", "most", "words"),
+    ("requested", "spec_limit", "most", "message"),
     [
         (61, 60, 0, r"for 60 s at most \(execDeadlineSeconds of its template\), not 61 s"),
         (0, 60, 0, "not no limit"),
@@ -43,9 +43,9 @@ def test_the_limit(asked: float | None, own: float | None, most: float, tty: boo
         (0, None, 100, "exec_max_seconds"),
     ],
 )
-def test_more_is_refused(asked: float, own: float | None, most: float, words: str) -> None:
-    with pytest.raises(ValueError, match=words):
-        time_limit(asked, own, (0, 0), most, 300, tty=False)
+def test_more_is_refused(requested: float, spec_limit: float | None, most: float, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        time_limit(requested, spec_limit, (0, 0), most, 300, tty=False)
 
 
 def test_a_template_above_the_hosts_maximum_is_refused() -> None:
@@ -67,18 +67,18 @@ def test_a_template_above_the_hosts_maximum_is_refused() -> None:
     st.booleans(),
 )
 def test_no_command_exceeds_any_limit(
-    asked: int | None, own: int | None, level: tuple[int, int], most: int, default: int, tty: bool
+    requested: int | None, spec_limit: int | None, level: tuple[int, int], most: int, default: int, tty: bool
 ) -> None:
-    bounds = [number for number in (own, level[1], most) if number]
+    bounds = [number for number in (spec_limit, level[1], most) if number]
     try:
-        count = time_limit(asked, own, level, most, default, tty=tty)
+        count = time_limit(requested, spec_limit, level, most, default, tty=tty)
     except ValueError:
-        assert asked is not None
+        assert requested is not None
         assert bounds
-        assert asked == 0 or asked > min(bounds)
+        assert requested == 0 or requested > min(bounds)
         return
     assert all(0 < count <= bound for bound in bounds)
-    assert asked is None or count == asked
+    assert requested is None or count == requested
 
 
 def test_a_level_has_a_default_and_a_maximum() -> None:

@@ -15,7 +15,7 @@ from controller.policy.sandbox import admit
 LONG = "/" + "a" * 4096
 
 
-def refused(**template: Any) -> dict[str, str]:
+def refusals_of(**template: Any) -> dict[str, str]:
     spec = SandboxSpec.model_validate({"template": {"image": "paddock/test-tiny:1", **template}})
     return {refusal.field: refusal.message for refusal in admit(spec, Policy())}
 
@@ -36,11 +36,11 @@ def refused(**template: Any) -> dict[str, str]:
     ],
 )
 def test_refused_at_admission_with_its_field(template: dict[str, Any], field: str) -> None:
-    assert list(refused(**template)) == [field]
+    assert list(refusals_of(**template)) == [field]
 
 
 def test_all_at_once() -> None:
-    document = refused(command=[LONG], workingDir="/proc", liveness={"exec": {"command": [LONG]}})
+    document = refusals_of(command=[LONG], workingDir="/proc", liveness={"exec": {"command": [LONG]}})
     assert list(document) == [
         "spec.template.command[0]",
         "spec.template.workingDir",
@@ -57,7 +57,7 @@ def test_other_folders_are_accepted(path: str) -> None:
 
 
 def test_long_arguments_are_accepted() -> None:
-    assert refused(command=["/bin/sh", "-c", "a" * 70_000]) == {}
+    assert refusals_of(command=["/bin/sh", "-c", "a" * 70_000]) == {}
     assert program_refused("a" * 4096) == ""
 
 

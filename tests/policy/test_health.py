@@ -5,7 +5,7 @@ import pytest
 from controller.policy.host.health import CLEAR, NEAR, SAMPLES_NEEDED, WELL, Health, ThresholdCrossing, judge
 
 
-def told(resource: str, *shares: float | None) -> list[bool]:
+def alarms(resource: str, *shares: float | None) -> list[bool]:
     """Return the crossings of one resource, sample by sample: near (True), or recovered (False)."""
     health, observed = WELL, []
     for share in shares:
@@ -17,24 +17,24 @@ def told(resource: str, *shares: float | None) -> list[bool]:
 
 @pytest.mark.parametrize("resource", ["memory", "pids", "disk"])
 def test_crossings_are_reported_once(resource: str) -> None:
-    assert told(resource, 0.5, 0.95, 0.99, 0.95, 0.5, 0.4) == [True, False]
+    assert alarms(resource, 0.5, 0.95, 0.99, 0.95, 0.5, 0.4) == [True, False]
 
 
 def test_between_the_thresholds_nothing_changes() -> None:
     between = (NEAR + CLEAR) / 2
-    assert told("memory", between, between) == []
-    assert told("memory", NEAR, between, NEAR, between, NEAR) == [True]
-    assert told("memory", NEAR, CLEAR, CLEAR - 0.001, between) == [True, False]
+    assert alarms("memory", between, between) == []
+    assert alarms("memory", NEAR, between, NEAR, between, NEAR) == [True]
+    assert alarms("memory", NEAR, CLEAR, CLEAR - 0.001, between) == [True, False]
 
 
 def test_short_cpu_peaks_are_ignored() -> None:
-    assert told("cpu", *[1.0] * (SAMPLES_NEEDED["cpu"] - 1), 0.1, 1.0) == []
-    assert told("cpu", *[1.0] * SAMPLES_NEEDED["cpu"]) == [True]
+    assert alarms("cpu", *[1.0] * (SAMPLES_NEEDED["cpu"] - 1), 0.1, 1.0) == []
+    assert alarms("cpu", *[1.0] * SAMPLES_NEEDED["cpu"]) == [True]
 
 
 def test_unknown_values_change_nothing() -> None:
-    assert told("memory", 0.95, None, None, 0.95) == [True]
-    assert told("cpu", 1.0, 1.0, 1.0, None, 1.0) == [True]
+    assert alarms("memory", 0.95, None, None, 0.95) == [True]
+    assert alarms("cpu", 1.0, 1.0, 1.0, None, 1.0) == [True]
     assert judge(Health(frozenset({"pids"})), {}) == (Health(frozenset({"pids"})), ())
 
 

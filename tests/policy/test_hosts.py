@@ -23,10 +23,10 @@ def spec(level: str, **network: Any) -> SandboxSpec:
     return SandboxSpec.model_validate({"template": {"image": "a:1", "securityLevel": level}, "network": network})
 
 
-def reached(asked: SandboxSpec, policy: Policy = POLICY) -> tuple[str, ...]:
-    assert admit(asked, policy) == ()
-    assert asked.template is not None
-    rendered = render(asked, asked.template, name="a", uid="a", policy=policy)
+def reached(sandbox_spec: SandboxSpec, policy: Policy = POLICY) -> tuple[str, ...]:
+    assert admit(sandbox_spec, policy) == ()
+    assert sandbox_spec.template is not None
+    rendered = render(sandbox_spec, sandbox_spec.template, name="a", uid="a", policy=policy)
     assert rendered.sealed is not None
     return rendered.sealed.hosts
 
@@ -43,7 +43,7 @@ def test_build_reaches_the_package_hosts_and_a_spec_only_narrows_them() -> None:
 
 
 @pytest.mark.parametrize(
-    ("level", "network", "field", "words"),
+    ("level", "network", "field", "message"),
     [
         ("build", {"allowedHosts": ["git.example.org"]}, "allowedHosts[0]", "not among the hosts of level build"),
         ("build", {"allowedHosts": ["wheels.example.net"]}, "allowedHosts[0]", "not among the hosts"),
@@ -59,11 +59,11 @@ def test_build_reaches_the_package_hosts_and_a_spec_only_narrows_them() -> None:
     ],
 )
 def test_network_access_beyond_the_level_is_refused(
-    level: str, network: dict[str, Any], field: str, words: str
+    level: str, network: dict[str, Any], field: str, message: str
 ) -> None:
     (refusal,) = admit(spec(level, **network), POLICY)
     assert refusal.field == f"spec.network.{field}"
-    assert words in refusal.message
+    assert message in refusal.message
 
 
 def test_removed_hosts_are_no_longer_reachable() -> None:
@@ -114,9 +114,9 @@ PATTERNS = st.tuples(st.booleans(), NAMES).map(lambda each: ("*." if each[0] els
 
 
 @given(PATTERNS, st.lists(PATTERNS, max_size=4), st.lists(LABEL, min_size=1, max_size=2).map(".".join))
-def test_a_covered_pattern_stays_within_the_list(asked: str, listed: list[str], more: str) -> None:
-    if covered(asked, listed):
-        name = f"{more}.{asked.removeprefix('*.')}" if asked.startswith("*.") else asked
+def test_a_covered_pattern_stays_within_the_list(pattern: str, listed: list[str], label: str) -> None:
+    if covered(pattern, listed):
+        name = f"{label}.{pattern.removeprefix('*.')}" if pattern.startswith("*.") else pattern
         assert covered(name, listed)
 
 

@@ -24,7 +24,7 @@ DIGEST = "@sha256:" + "a" * 64
 
 
 @pytest.mark.parametrize(
-    ("image", "allowed"),
+    ("image", "patterns"),
     [
         ("paddock/python:1", ("paddock/*",)),
         ("paddock/python:1", ("paddock/python",)),
@@ -34,12 +34,12 @@ DIGEST = "@sha256:" + "a" * 64
         ("anything", ()),
     ],
 )
-def test_allowed_images(image: str, allowed: tuple[str, ...]) -> None:
-    assert list(image_refusals(image, ImageRules(allowed))) == []
+def test_allowed_images(image: str, patterns: tuple[str, ...]) -> None:
+    assert list(image_refusals(image, ImageRules(patterns))) == []
 
 
 @pytest.mark.parametrize(
-    ("image", "allowed"),
+    ("image", "patterns"),
     [
         ("evil/paddock/python:1", ("paddock/*",)),
         ("paddock-python", ("paddock/*",)),
@@ -48,10 +48,10 @@ def test_allowed_images(image: str, allowed: tuple[str, ...]) -> None:
         ("registry:5001/team/app", ("registry:5000/*",)),
     ],
 )
-def test_refused_images(image: str, allowed: tuple[str, ...]) -> None:
-    (image_refusal,) = image_refusals(image, ImageRules(allowed))
+def test_refused_images(image: str, patterns: tuple[str, ...]) -> None:
+    (image_refusal,) = image_refusals(image, ImageRules(patterns))
     assert f"`{image}` is not an image" in image_refusal
-    assert allowed[0] in image_refusal
+    assert patterns[0] in image_refusal
 
 
 def test_an_operator_may_require_digests() -> None:

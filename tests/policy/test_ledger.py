@@ -14,26 +14,26 @@ SMALL = st.integers(0, 6)
 AMOUNTS = st.builds(Amount, SMALL, SMALL, SMALL, SMALL)
 MOST = st.one_of(st.none(), SMALL)
 HARD = st.tuples(MOST, MOST, MOST, MOST).map(
-    lambda each: HardLimits.model_construct(cpu=each[0], memory=each[1], pids=each[2], sandboxes=each[3])
+    lambda values: HardLimits.model_construct(cpu=values[0], memory=values[1], pids=values[2], sandboxes=values[3])
 )
 ONE = st.tuples(MOST, MOST, MOST).map(
-    lambda each: PerSandbox.model_construct(cpu=each[0], memory=each[1], pids=each[2])
+    lambda values: PerSandbox.model_construct(cpu=values[0], memory=values[1], pids=values[2])
 )
 
 
-def least(one: Amount, other: Amount) -> Amount:
-    return Amount(*(min(getattr(one, resource.unit), getattr(other, resource.unit)) for resource in RESOURCES))
+def least(first: Amount, second: Amount) -> Amount:
+    return Amount(*(min(getattr(first, resource.unit), getattr(second, resource.unit)) for resource in RESOURCES))
 
 
 @given(AMOUNTS, AMOUNTS, HARD, ONE, AMOUNTS)
 def test_admission_never_exceeds_a_quota(
-    used: Amount, ask: Amount, hard: HardLimits, one: PerSandbox, held: Amount
+    usage: Amount, ask: Amount, hard: HardLimits, per_sandbox: PerSandbox, reserved: Amount
 ) -> None:
-    amount = least(held, ask)
-    refusals = admit(used, ask, hard, one, amount)
-    after = used + ask - amount
+    amount = least(reserved, ask)
+    refusals = admit(usage, ask, hard, per_sandbox, amount)
+    after = usage + ask - amount
     for resource in RESOURCES:
-        most, before, now = getattr(hard, resource.name), getattr(used, resource.unit), getattr(after, resource.unit)
+        most, before, now = getattr(hard, resource.name), getattr(usage, resource.unit), getattr(after, resource.unit)
         if refusals.admitted and most is not None:
             assert now <= max(most, before)
     assert refusals.admitted or refusals.reasons
@@ -41,20 +41,24 @@ def test_admission_never_exceeds_a_quota(
 
 @given(AMOUNTS, AMOUNTS, HARD, ONE)
 def test_never_means_it_does_not_fit_an_unused_quota(
-    used: Amount, ask: Amount, hard: HardLimits, one: PerSandbox
+    usage: Amount, ask: Amount, hard: HardLimits, per_sandbox: PerSandbox
 ) -> None:
-    assert admit(used, ask, hard, one).never == (not admit(NOTHING, ask, hard, one).admitted)
+    assert admit(usage, ask, hard, per_sandbox).never == (not admit(NOTHING, ask, hard, per_sandbox).admitted)
 
 
 @given(AMOUNTS, AMOUNTS, AMOUNTS, HARD, ONE)
-def test_more_use_never_admits_more(used: Amount, more: Amount, ask: Amount, hard: HardLimits, one: PerSandbox) -> None:
-    if admit(used + more, ask, hard, one).admitted:
-        assert admit(used, ask, hard, one).admitted
+def test_more_use_never_admits_more(
+    usage: Amount, increase: Amount, ask: Amount, hard: HardLimits, per_sandbox: PerSandbox
+) -> None:
+    if admit(usage + increase, ask, hard, per_sandbox).admitted:
+        assert admit(usage, ask, hard, per_sandbox).admitted
 
 
 @given(AMOUNTS, AMOUNTS, HARD, ONE)
-def test_reserved_amounts_are_never_refused(used: Amount, held: Amount, hard: HardLimits, one: PerSandbox) -> None:
-    assert admit(used, held, hard, one, held).admitted
+def test_reserved_amounts_are_never_refused(
+    usage: Amount, reserved: Amount, hard: HardLimits, per_sandbox: PerSandbox
+) -> None:
+    assert admit(usage, reserved, hard, per_sandbox, reserved).admitted
 
 
 def test_reasons_name_every_short_resource() -> None:

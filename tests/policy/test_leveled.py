@@ -21,26 +21,26 @@ def spec(level: str | None, template: dict[str, Any]) -> SandboxSpec:
     return SandboxSpec.model_validate(document if level is None else {**document, "securityLevel": level})
 
 
-def made(asked: SandboxSpec) -> Rendered:
-    assert asked.template is not None
-    return render(asked, asked.template, name="a", uid="a", policy=Policy())
+def rendered_of(sandbox_spec: SandboxSpec) -> Rendered:
+    assert sandbox_spec.template is not None
+    return render(sandbox_spec, sandbox_spec.template, name="a", uid="a", policy=Policy())
 
 
-@pytest.mark.parametrize("named", LEVELS)
-@pytest.mark.parametrize("own", LEVELS)
-def test_the_sandboxs_level_overrides_its_templates(own: str, named: str) -> None:
-    rendered = made(spec(own, {"securityLevel": named}))
-    assert rendered.config == made(spec(None, {"securityLevel": own})).config
+@pytest.mark.parametrize("template_level", LEVELS)
+@pytest.mark.parametrize("sandbox_level", LEVELS)
+def test_the_sandboxs_level_overrides_its_templates(sandbox_level: str, template_level: str) -> None:
+    rendered = rendered_of(spec(sandbox_level, {"securityLevel": template_level}))
+    assert rendered.config == rendered_of(spec(None, {"securityLevel": sandbox_level})).config
 
 
 @given(st.sampled_from(LEVELS), st.sampled_from(LEVELS), TEMPLATES, LIMITS)
 def test_it_is_never_wider_than_its_level(
-    own: str, named: str, template: dict[str, Any], limits: dict[str, Any]
+    sandbox_level: str, template_level: str, template: dict[str, Any], limits: dict[str, Any]
 ) -> None:
-    sandbox_spec = spec(own, {**template, "securityLevel": named, "resources": {"limits": limits}})
+    sandbox_spec = spec(sandbox_level, {**template, "securityLevel": template_level, "resources": {"limits": limits}})
     if admit(sandbox_spec, Policy()):
         return
-    assert wider(made(sandbox_spec).config, widest(BUILT_IN[own], Policy())) == ()
+    assert wider(rendered_of(sandbox_spec).config, widest(BUILT_IN[sandbox_level], Policy())) == ()
 
 
 def test_a_refusal_names_the_right_field() -> None:

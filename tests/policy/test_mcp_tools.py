@@ -14,8 +14,8 @@ from tests.examples import examples
 ALL = ServerTools()
 
 
-def tool(name: str, **more: Any) -> dict[str, Any]:
-    return {"name": name, "description": "d", "inputSchema": {"type": "object"}, **more}
+def tool(name: str, **fields: Any) -> dict[str, Any]:
+    return {"name": name, "description": "d", "inputSchema": {"type": "object"}, **fields}
 
 
 def test_more_than_128_tools_are_left_out() -> None:

@@ -27,12 +27,12 @@ from controller.policy.mcpserver import (
 from controller.policy.packages.install import install_status
 
 
-def spec_of(**given: Any) -> MCPServerSpec:
-    return MCPServerSpec.model_validate({"command": "python3", **given})
+def spec_of(**fields: Any) -> MCPServerSpec:
+    return MCPServerSpec.model_validate({"command": "python3", **fields})
 
 
-def refused(**given: Any) -> list[str]:
-    return [f"{refusal.field}: {refusal.message}" for refusal in admit(spec_of(**given), Policy())]
+def refusal_texts(**fields: Any) -> list[str]:
+    return [f"{refusal.field}: {refusal.message}" for refusal in admit(spec_of(**fields), Policy())]
 
 
 @pytest.mark.parametrize(
@@ -50,7 +50,7 @@ def test_image_by_command(command: str, image: str) -> None:
 
 
 def test_generic_fallback_is_an_image_of_ones_own() -> None:
-    assert refused(image="example.org/x:1", command="/opt/any program", args=["--flag"]) == []
+    assert refusal_texts(image="example.org/x:1", command="/opt/any program", args=["--flag"]) == []
     assert image_of(spec_of(image="example.org/x:1", command="npx")) == "example.org/x:1"
 
 
@@ -66,13 +66,13 @@ def test_generic_fallback_is_an_image_of_ones_own() -> None:
     ],
 )
 def test_only_whole_words_are_commands(command: str, says: str) -> None:
-    [message] = refused(command=command)
+    [message] = refusal_texts(command=command)
     assert message.startswith("spec.command: ")
     assert says in message
 
 
 def test_an_empty_command_is_no_command() -> None:
-    [message] = refused(command="")
+    [message] = refusal_texts(command="")
     assert message.startswith("spec.command: names no program; write one (bun, bunx, ")
 
 
@@ -95,22 +95,24 @@ def test_an_empty_command_is_no_command() -> None:
     ],
 )
 def test_packages_need_a_version(command: str, args: list[str], says: str) -> None:
-    [message] = refused(command=command, args=args)
+    [message] = refusal_texts(command=command, args=args)
     assert message.startswith("spec.args: ")
     assert says in message
 
 
 @pytest.mark.parametrize(
-    ("given", "says"),
+    ("fields", "says"),
     [
         ({"registry": "npm", "name": "foo", "version": "^1.2.3"}, "spec.package: `npx foo@^1.2.3` may become another"),
         ({"registry": "pypi", "name": "../x", "version": "1"}, "spec.package: uvx: `../x==1` names no package"),
         ({"registry": "pypi", "name": "foo", "version": "1", "command": "a b"}, "`a b` is not a program's name"),
     ],
 )
-def test_a_package_is_exact_and_alone(given: dict[str, str], says: str) -> None:
-    remaining = {key: given[key] for key in ("command", "image") if key in given}
-    [message] = refused(**{"command": "", **remaining}, package={k: v for k, v in given.items() if k not in remaining})
+def test_a_package_is_exact_and_alone(fields: dict[str, str], says: str) -> None:
+    remaining = {key: fields[key] for key in ("command", "image") if key in fields}
+    [message] = refusal_texts(
+        **{"command": "", **remaining}, package={k: v for k, v in fields.items() if k not in remaining}
+    )
     assert says in message
 
 
@@ -127,7 +129,7 @@ def test_images_of_packages_are_within_the_operators_patterns() -> None:
 )
 def test_packages_with_a_version_run_once_installed(command: str, args: list[str]) -> None:
     spec = spec_of(command=command, args=args)
-    assert refused(command=command, args=args) == []
+    assert refusal_texts(command=command, args=args) == []
     assert "is not installed yet" in not_installed(spec)
     assert not_installed(spec_of(command=command, args=args, image="example.org/x:1")) == ""
     plan = install_of(spec)
@@ -173,14 +175,14 @@ def test_a_package_may_name_the_image_below_it() -> None:
 
 
 def test_sandbox_enabled_false_is_refused_for_user_added() -> None:
-    assert refused(sandbox="Preferred") == [
+    assert refusal_texts(sandbox="Preferred") == [
         "spec.sandbox: a user_added server never runs without a sandbox; remove it, or let an admin verify the server"
     ]
-    assert refused(sandbox="Preferred", trust="verified") == []
+    assert refusal_texts(sandbox="Preferred", trust="verified") == []
 
 
 def test_variables_that_load_code_are_refused() -> None:
-    names = refused(
+    names = refusal_texts(
         env=[{"name": "LD_PRELOAD", "value": "x"}, {"name": "A"}],
         secrets=[{"name": "s", "env": "A"}, {"name": "t", "env": "NODE_OPTIONS"}],
     )
@@ -196,8 +198,8 @@ def test_prefixes_of_own_tools_are_no_names(name: str) -> None:
     assert "use another name" in KIND.is_built_in(name)
 
 
-def rendered(**given: Any) -> tuple[SandboxSpec, Any]:
-    document = session_sandbox("s", spec_of(**given), name="s-1", session="1")
+def rendered(**fields: Any) -> tuple[SandboxSpec, Any]:
+    document = session_sandbox("s", spec_of(**fields), name="s-1", session="1")
     spec = SandboxSpec.model_validate(document["spec"])
     assert sandbox.admit(spec, Policy()) == ()
     assert spec.template is not None
@@ -205,7 +207,7 @@ def rendered(**given: Any) -> tuple[SandboxSpec, Any]:
 
 
 @pytest.mark.parametrize(
-    ("given", "holder"),
+    ("fields", "holder"),
     [
         ({"image": "x.org/server:1", "command": ""}, {"agent": {}}),
         ({"image": "x.org/server:1", "command": "", "network": {"allowedHosts": ["a.example.org"]}}, {"agent": {}}),
@@ -213,10 +215,10 @@ def rendered(**given: Any) -> tuple[SandboxSpec, Any]:
         ({"command": "python3"}, {"command": ["sleep", "infinity"]}),
     ],
 )
-def test_an_image_of_one_program_is_kept_running_by_the_agent(given: Any, holder: Any) -> None:
+def test_an_image_of_one_program_is_kept_running_by_the_agent(fields: Any, holder: Any) -> None:
     """Such an image need not even have a shell; with a command of its own, it has more than one program."""
-    assert admit(spec_of(**given), Policy()) == ()
-    template = rendered(**given)[1]["spec"]["template"]
+    assert admit(spec_of(**fields), Policy()) == ()
+    template = rendered(**fields)[1]["spec"]["template"]
     assert {name: template[name] for name in ("agent", "command") if name in template} == holder
 
 
@@ -242,7 +244,7 @@ def test_network_is_a_list_of_hosts() -> None:
 
 def test_a_verified_server_may_reach_all_hosts() -> None:
     sent = {"trust": "verified", "network": {"allowedHosts": ["*"]}}
-    assert refused(**sent) == []
+    assert refusal_texts(**sent) == []
     spec, document = rendered(**sent)
     assert "network" not in document["spec"]
     assert spec.template is not None
@@ -253,15 +255,15 @@ def test_a_verified_server_may_reach_all_hosts() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "says"),
+    ("fields", "says"),
     [
         ({"network": {"allowedHosts": ["*"]}}, "`*` is for verified servers"),
         ({"trust": "verified", "network": {"allowedHosts": ["*", "a.example.org"]}}, "leave out the others"),
         ({"trust": "verified", "network": {"allowedHosts": ["*"]}, "warmReplicas": 1}, "leave out warmReplicas"),
     ],
 )
-def test_all_hosts_are_for_verified_servers(given: dict[str, Any], says: str) -> None:
-    [message] = refused(**given)
+def test_all_hosts_are_for_verified_servers(fields: dict[str, Any], says: str) -> None:
+    [message] = refusal_texts(**fields)
     assert says in message
 
 
@@ -298,15 +300,15 @@ def test_a_folder_to_start_in_is_that_of_the_sandbox() -> None:
     spec = spec_of(workingDir="/home/ann")
     assert session_sandbox("s", spec, name="s-1", session="1")["spec"]["template"]["workingDir"] == "/home/ann"
     assert "workingDir" not in session_sandbox("s", spec_of(), name="s-1", session="1")["spec"]["template"]
-    assert "spec.workingDir: `/proc/self` belongs to the kernel" in refused(workingDir="/proc/self")[0]
+    assert "spec.workingDir: `/proc/self` belongs to the kernel" in refusal_texts(workingDir="/proc/self")[0]
 
 
 def test_limits_are_lowered_and_never_raised() -> None:
     low = spec_of(limits={"memory": "128Mi", "pids": 20})
     limits = session_sandbox("one", low, name="one-1", session="1")["spec"]["template"]["resources"]["limits"]
     assert limits == {"memory": "128Mi", "cpu": "500m", "pids": 20}
-    assert refused(limits={"memory": "128Mi", "cpu": "500m", "pids": 50}) == []
-    assert refused(limits={"memory": "1Gi", "cpu": 1, "pids": 51}) == [
+    assert refusal_texts(limits={"memory": "128Mi", "cpu": "500m", "pids": 50}) == []
+    assert refusal_texts(limits={"memory": "1Gi", "cpu": 1, "pids": 51}) == [
         "spec.limits.memory: 1Gi is more than user_added servers may have; at most 512Mi",
         "spec.limits.cpu: 1 is more than user_added servers may have; at most 500m",
         "spec.limits.pids: 51 is more than user_added servers may have; at most 50",
@@ -333,7 +335,7 @@ def test_warm_sandboxes_are_those_of_sessions() -> None:
     assert pool_documents("one", spec_of()) == pool_documents("one", spec_of(warmReplicas=1, enabled=False)) == ()
     assert len(pool_name("a" * 52)) <= 52
     assert pool_name("a" * 52) != pool_name("a" * 51 + "b")
-    assert "leave out warmReplicas" in refused(warmReplicas=1, network={"allowedHosts": ["example.org"]})[0]
+    assert "leave out warmReplicas" in refusal_texts(warmReplicas=1, network={"allowedHosts": ["example.org"]})[0]
 
 
 def test_a_start_takes_30_s_a_call_300_s_and_tmp_100_mib() -> None:

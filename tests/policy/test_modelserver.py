@@ -11,8 +11,8 @@ from controller.policy.levels.levels import Policy
 from controller.policy.modelserver import admit, owned_sandbox, sandbox_name
 
 
-def spec_of(**given: Any) -> ModelServerSpec:
-    return ModelServerSpec.model_validate({"template": {"image": "paddock/model-tiny:1"}, **given})
+def spec_of(**fields: Any) -> ModelServerSpec:
+    return ModelServerSpec.model_validate({"template": {"image": "paddock/model-tiny:1"}, **fields})
 
 
 def test_the_sandbox_is_isolated_and_idles() -> None:
@@ -54,7 +54,7 @@ def test_named_gpus_are_those_of_its_sandbox() -> None:
 
 
 @pytest.mark.parametrize(
-    ("resources", "listed", "field", "words"),
+    ("resources", "listed", "field", "message"),
     [
         ({"gpuDeviceIds": ["0"]}, (), "spec.resources.gpuDeviceIds", "no GPU of this host is listed"),
         ({"gpuDeviceIds": ["7"]}, ("0",), "spec.resources.gpuDeviceIds[0]", "`7` is not one of the listed GPUs"),
@@ -68,10 +68,10 @@ def test_named_gpus_are_those_of_its_sandbox() -> None:
     ],
 )
 def test_gpus_that_no_sandbox_can_have_are_refused(
-    resources: dict[str, Any], listed: tuple[str, ...], field: str, words: str
+    resources: dict[str, Any], listed: tuple[str, ...], field: str, message: str
 ) -> None:
     [refusal] = admit(spec_of(resources=resources), Policy(gpu_devices=listed))
-    assert (refusal.field, words in refusal.message) == (field, True)
+    assert (refusal.field, message in refusal.message) == (field, True)
 
 
 def test_sandbox_names_are_valid_and_differ() -> None:

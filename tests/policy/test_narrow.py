@@ -11,15 +11,15 @@ from controller.policy.levels.levels import FULL_ISOLATION, Policy
 from controller.policy.sandbox import admit, render
 
 
-def spec(level: str, security: dict[str, Any] | None = None, **more: Any) -> SandboxSpec:
+def spec(level: str, security: dict[str, Any] | None = None, **fields: Any) -> SandboxSpec:
     template = {"image": "a:1", "securityLevel": level, **({"security": security} if security is not None else {})}
-    return SandboxSpec.model_validate({"template": template | more.pop("template", {}), **more})
+    return SandboxSpec.model_validate({"template": template | fields.pop("template", {}), **fields})
 
 
-def rendered(asked: SandboxSpec) -> ContainerConfig:
-    assert asked.template is not None
-    assert admit(asked, Policy()) == ()
-    return render(asked, asked.template, name="box", uid="0123456789ab", policy=Policy()).config
+def rendered(sandbox_spec: SandboxSpec) -> ContainerConfig:
+    assert sandbox_spec.template is not None
+    assert admit(sandbox_spec, Policy()) == ()
+    return render(sandbox_spec, sandbox_spec.template, name="box", uid="0123456789ab", policy=Policy()).config
 
 
 def test_every_field_narrows() -> None:
@@ -47,7 +47,7 @@ def test_an_empty_security_changes_nothing() -> None:
 
 
 @pytest.mark.parametrize(
-    ("level", "security", "field", "words"),
+    ("level", "security", "field", "message"),
     [
         (
             "full-isolation",
@@ -63,10 +63,10 @@ def test_an_empty_security_changes_nothing() -> None:
         ("development", {"network": {"mode": "public"}}, "network.mode", "network of development: sealed"),
     ],
 )
-def test_widening_is_refused(level: str, security: dict[str, Any], field: str, words: str) -> None:
+def test_widening_is_refused(level: str, security: dict[str, Any], field: str, message: str) -> None:
     (refusal,) = admit(spec(level, security), Policy())
     assert refusal.field == f"spec.template.security.{field}"
-    assert words in refusal.message
+    assert message in refusal.message
     assert refusal.message.endswith("a spec can only narrow its level")
 
 

@@ -12,7 +12,7 @@ BUILD = Reach("build", "sealed", level_hosts=("files.example.org", "index.exampl
 
 
 @pytest.mark.parametrize(
-    ("reach", "host", "port", "allowed", "rule"),
+    ("reach", "host", "port", "is_allowed", "rule"),
     [
         (LISTED, "git.example.org", 443, True, "spec.network.allowedHosts: `git.example.org`"),
         (LISTED, "a.b.wild.example.net", 80, True, "spec.network.allowedHosts: `*.wild.example.net`"),
@@ -31,9 +31,9 @@ BUILD = Reach("build", "sealed", level_hosts=("files.example.org", "index.exampl
         (Reach("production", "public", local_network=True), "10.0.0.1", 443, True, "spec.network.localNetwork"),
     ],
 )
-def test_a_verdict_names_its_rule(reach: Reach, host: str, port: int, allowed: bool, rule: str) -> None:
+def test_a_verdict_names_its_rule(reach: Reach, host: str, port: int, is_allowed: bool, rule: str) -> None:
     verdict = check(host, port, reach)
-    assert (verdict.is_allowed, verdict.rule) == (allowed, rule)
+    assert (verdict.is_allowed, verdict.rule) == (is_allowed, rule)
 
 
 def test_a_narrowed_list_of_build_decides() -> None:

@@ -24,7 +24,7 @@ def levels() -> st.SearchStrategy[Level]:
     """Levels as a policy may have them: the built in ones, and others made of the same columns."""
     drawn = st.builds(
         replace,
-        st.sampled_from(sorted(OFFERED.values(), key=lambda each: each.name)),
+        st.sampled_from(sorted(OFFERED.values(), key=lambda level: level.name)),
         name=st.just("drawn"),
         capabilities=st.lists(st.sampled_from(CAPABILITIES), unique=True).map(tuple),
         seccomp=st.sampled_from(sorted(seccomp.WIDTH)),
@@ -33,7 +33,7 @@ def levels() -> st.SearchStrategy[Level]:
         default_user=st.sampled_from(["20000:20000", "30000:30000"]),
         most=st.builds(Limits, st.sampled_from([0, 1500]), st.sampled_from([0, 5 << 30]), st.sampled_from([0, 600])),
     )
-    return st.one_of(st.sampled_from(sorted(OFFERED.values(), key=lambda each: each.name)), drawn)
+    return st.one_of(st.sampled_from(sorted(OFFERED.values(), key=lambda level: level.name)), drawn)
 
 
 def some(name: str, *values: object) -> st.SearchStrategy[dict[str, Any]]:
@@ -48,8 +48,8 @@ LIMITS = st.builds(
 )
 TMPFS = st.lists(
     st.tuples(st.sampled_from(["/tmp", "/workspace", "/data", "/etc", "/dev/x"]), st.sampled_from(["8Mi", "300Mi"])),
-    unique_by=lambda each: each[0],
-).map(lambda found: [{"mountPath": path, "size": size} for path, size in found])
+    unique_by=lambda pair: pair[0],
+).map(lambda sizes: [{"mountPath": path, "size": size} for path, size in sizes])
 TEMPLATES = st.builds(
     lambda *parts: {"image": "a:1", **{key: value for piece in parts for key, value in piece.items()}},
     some("user", "0", "0:0", "1", "1000:1000", "9999:20000", "10000:10000", "20000", "4294967295:10000"),
@@ -57,8 +57,8 @@ TEMPLATES = st.builds(
     some("shmSize", "4Ki", "300Mi", "64Gi"),
     some("workingDir", "/x"),
     some("env", [{"name": "HOME", "value": "/"}]),
-    TMPFS.map(lambda found: {"tmpfs": found}),
-    LIMITS.map(lambda found: {"resources": {"limits": found}}),
+    TMPFS.map(lambda folders: {"tmpfs": folders}),
+    LIMITS.map(lambda limits: {"resources": {"limits": limits}}),
     some("workspace", {}, {"mountPath": "/work", "size": "8Mi"}, {"mountPath": "/tmp"}),
 )
 
@@ -146,7 +146,7 @@ def test_each_wider_field_is_reported(field: str, value: object) -> None:
     assert wider(replace(BASE, **{field: value}), BASE) == (field,)
 
 
-@given(st.lists(st.sampled_from(WIDER), unique_by=lambda each: each[0]))
+@given(st.lists(st.sampled_from(WIDER), unique_by=lambda pair: pair[0]))
 def test_all_wider_fields_are_reported(
     changes: list[tuple[str, Any]],
 ) -> None:

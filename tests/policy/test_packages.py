@@ -68,7 +68,7 @@ def test_a_command_line_names_its_packages(
 
 
 @pytest.mark.parametrize(
-    ("line", "said"),
+    ("line", "message_part"),
     [
         ("npx foo", "`npx foo` names no version: write `foo@1.2.3`"),
         ("npx -y @a/b", "`npx @a/b` names no version: write `@a/b@1.2.3`"),
@@ -118,10 +118,10 @@ def test_a_command_line_names_its_packages(
         ("/usr/bin/", "names no command"),
     ],
 )
-def test_a_bad_command_line_is_refused_in_words(line: str, said: str) -> None:
+def test_a_bad_command_line_is_refused_in_words(line: str, message_part: str) -> None:
     with pytest.raises(LaunchError) as refused_:
         parsed(line)
-    assert said in str(refused_.value)
+    assert message_part in str(refused_.value)
 
 
 @given(st.text(alphabet="npxuvbode/. -@3", max_size=8))
@@ -213,7 +213,7 @@ def test_the_fetching_sandbox_is_admitted_and_has_no_secrets() -> None:
 
 
 @pytest.mark.parametrize(
-    ("line", "stdout", "finding", "said"),
+    ("line", "stdout", "finding", "message_part"),
     [
         ("npx foo@1.2.3", '{"error": {"code": "E404", "summary": "x"}}', "", "the registry does not have it"),
         ("npx foo@1.2.3", 'noise\n{"error": {"code": "ETARGET"}}', "", "the registry does not have it"),
@@ -225,10 +225,10 @@ def test_the_fetching_sandbox_is_admitted_and_has_no_secrets() -> None:
         ("uvx bar==1.2", "", "other", "pip ended with exit code 1; it has 1Gi of disk"),
     ],
 )
-def test_a_failed_fetch_is_explained_by_data(line: str, stdout: str, finding: str, said: str) -> None:
+def test_a_failed_fetch_is_explained_by_data(line: str, stdout: str, finding: str, message_part: str) -> None:
     plan = plan_install(parsed(line))
     assert plan is not None
-    assert said in failure(plan, 1, stdout, finding, 1 << 30)
+    assert message_part in failure(plan, 1, stdout, finding, 1 << 30)
 
 
 def npm_lock(**change: Any) -> str:
@@ -251,7 +251,7 @@ def test_a_lock_lists_files_with_hashes() -> None:
 
 
 @pytest.mark.parametrize(
-    ("source", "text", "said"),
+    ("source", "text", "message_part"),
     [
         ("npm", npm_lock(resolved="git+ssh://a/b"), "foo is no file of the registry"),
         ("npm", npm_lock(integrity=None), "foo is no file of the registry"),
@@ -268,7 +268,7 @@ def test_a_lock_lists_files_with_hashes() -> None:
         ),
     ],
 )
-def test_a_lock_of_anything_else_is_refused(source: Any, text: str, said: str) -> None:
+def test_a_lock_of_anything_else_is_refused(source: Any, text: str, message_part: str) -> None:
     with pytest.raises(LaunchError) as refused_:
         read_lock(source, text, [FOO if source == "npm" else BAR])
-    assert said in str(refused_.value)
+    assert message_part in str(refused_.value)

@@ -19,20 +19,20 @@ def sandbox(**spec: Any) -> dict[str, Any]:
     return {"kind": "Sandbox", "metadata": {"name": "s"}, "spec": {"template": TEMPLATE, **spec}}
 
 
-def named(**metadata: Any) -> dict[str, Any]:
+def metadata_of(**metadata: Any) -> dict[str, Any]:
     return {**template(), "metadata": {"name": "t", **metadata}}
 
 
-def made(*objects: dict[str, Any], **more: Any) -> PluginSpec:
-    return PluginSpec.model_validate({"version": "1.0", "type": "Tool", "objects": objects, **more})
+def plugin_spec(*objects: dict[str, Any], **fields: Any) -> PluginSpec:
+    return PluginSpec.model_validate({"version": "1.0", "type": "Tool", "objects": objects, **fields})
 
 
-def refused(*objects: dict[str, Any], **more: Any) -> dict[str, str]:
-    return {refusal.field: refusal.message for refusal in plugin.admit(made(*objects, **more), Policy())}
+def refusals_of(*objects: dict[str, Any], **fields: Any) -> dict[str, str]:
+    return {refusal.field: refusal.message for refusal in plugin.admit(plugin_spec(*objects, **fields), Policy())}
 
 
 def test_permissions_are_computed_from_the_objects() -> None:
-    spec = made(
+    spec = plugin_spec(
         sandbox(
             template={**TEMPLATE, "securityLevel": "development", "secrets": [{"name": "k", "mountPath": "/k"}]},
             network={"allowedHosts": ["api.github.com", "*.example.org"]},
@@ -62,14 +62,14 @@ def test_permissions_are_computed_from_the_objects() -> None:
 def test_what_is_needed_must_be_declared_and_granted() -> None:
     asks = template(securityLevel="development", secrets=[{"name": "k", "mountPath": "/k"}])
     declared = [{"secret": "k"}, {"level": "development"}]
-    assert "secret `k`, which is not declared" in refused(asks, permissions=declared[1:])["spec.permissions"]
-    assert refused(asks, permissions=declared) == {}
-    assert plugin.not_granted(made(asks, permissions=declared, granted=declared[1:])) == ["secret `k`"]
-    assert plugin.not_granted(made(asks, permissions=declared, granted=declared)) == []
+    assert "secret `k`, which is not declared" in refusals_of(asks, permissions=declared[1:])["spec.permissions"]
+    assert refusals_of(asks, permissions=declared) == {}
+    assert plugin.not_granted(plugin_spec(asks, permissions=declared, granted=declared[1:])) == ["secret `k`"]
+    assert plugin.not_granted(plugin_spec(asks, permissions=declared, granted=declared)) == []
 
 
 @pytest.mark.parametrize(
-    ("document", "place", "words"),
+    ("document", "place", "message"),
     [
         (sandbox(workspace={"hostPath": "/srv/x"}), "spec.objects[0].spec.workspace.hostPath", "folders of the host"),
         (sandbox(network={"peers": "Allowed"}), "spec.objects[0].spec.network.peers", "other networks"),
@@ -112,10 +112,10 @@ def test_what_is_needed_must_be_declared_and_granted() -> None:
         ),
     ],
 )
-def test_hostile_objects_are_refused(document: dict[str, Any], place: str, words: str) -> None:
-    observed = refused(document)
+def test_hostile_objects_are_refused(document: dict[str, Any], place: str, message: str) -> None:
+    observed = refusals_of(document)
     assert place in observed, observed
-    assert words in observed[place]
+    assert message in observed[place]
 
 
 def test_settings_replace_whole_values_alone() -> None:
@@ -126,22 +126,22 @@ def test_settings_replace_whole_values_alone() -> None:
         "spec": {"templateRef": {"name": "t"}, "warmReplicas": "$(config.warm)"},
     }
     objects = (template(image="$(config.image)"), pool)
-    spec = made(*objects, configuration=fields, config={"warm": 3})
+    spec = plugin_spec(*objects, configuration=fields, config={"warm": 3})
     assert plugin.admit(spec, Policy()) == ()
     assert [
         document["spec"].get("image", document["spec"].get("warmReplicas")) for document in plugin.rendered(spec)
     ] == ["x:1", 3]
-    assert "has no default" in refused(*objects, configuration=fields)["spec.config"]
-    wrong = refused(*objects, configuration=fields, config={"warm": "3", "other": 1})
+    assert "has no default" in refusals_of(*objects, configuration=fields)["spec.config"]
+    wrong = refusals_of(*objects, configuration=fields, config={"warm": "3", "other": 1})
     assert set(wrong) == {"spec.config.warm", "spec.config.other"}
-    inside = refused(template(image="x:$(config.image)"), configuration=fields, config={"warm": 1})
+    inside = refusals_of(template(image="x:$(config.image)"), configuration=fields, config={"warm": 1})
     assert "stands for a whole value only" in inside["spec.objects[0]"]
-    unknown = refused(template(image="$(config.none)"))
+    unknown = refusals_of(template(image="$(config.none)"))
     assert "is no setting of this plugin" in unknown["spec.objects[0]"]
 
 
 def test_value_that_smuggles_a_reference_stays_text() -> None:
     fields = {"a": {"default": "$(config.b)"}, "b": {"default": "secret"}}
-    spec = made(template(image="$(config.a)"), configuration=fields)
+    spec = plugin_spec(template(image="$(config.a)"), configuration=fields)
     assert plugin.rendered(spec)[0]["spec"]["image"] == "$(config.b)"
     assert plugin.admit(spec, Policy()), "which is no image"

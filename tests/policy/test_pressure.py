@@ -10,9 +10,9 @@ from controller.policy.host.pressure import BANDS, CALM_SECONDS, judge
 GIB = 1 << 30
 
 
-def memory(left: float, at: float = 0.0, total: float = 8.0) -> HostUse:
+def memory(free: float, at: float = 0.0, total: float = 8.0) -> HostUse:
     """So many GiB of memory left; of 8 the threshold is 0.4."""
-    return HostUse(at, memory=Supply(int(left * GIB), int(total * GIB)))
+    return HostUse(at, memory=Supply(int(free * GIB), int(total * GIB)))
 
 
 def after(*uses: HostUse) -> Pressure:
@@ -27,9 +27,9 @@ def test_enough_is_no_pressure() -> None:
     assert (pressure.low, pressure.critical, pressure.measured, pressure.message()) == ((), (), ("memory",), "")
 
 
-@pytest.mark.parametrize(("left", "low", "critical"), [(0.41, 0, 0), (0.39, 1, 0), (0.21, 1, 0), (0.19, 1, 1)])
-def test_the_thresholds(left: float, low: int, critical: int) -> None:
-    pressure = after(memory(left))
+@pytest.mark.parametrize(("free", "low", "critical"), [(0.41, 0, 0), (0.39, 1, 0), (0.21, 1, 0), (0.19, 1, 1)])
+def test_the_thresholds(free: float, low: int, critical: int) -> None:
+    pressure = after(memory(free))
     assert (len(pressure.low), len(pressure.critical)) == (low, critical)
 
 
@@ -72,12 +72,12 @@ def test_it_can_be_turned_off_and_scaled() -> None:
 
 
 @given(
-    left=st.lists(st.tuples(*[st.integers(0, 100)] * 4), max_size=12),
+    free=st.lists(st.tuples(*[st.integers(0, 100)] * 4), max_size=12),
     scale=st.floats(0.1, 10),
 )
-def test_critical_is_a_subset_of_low(left: list[tuple[int, ...]], scale: float) -> None:
+def test_critical_is_a_subset_of_low(free: list[tuple[int, ...]], scale: float) -> None:
     pressure = NONE
-    for at, group in enumerate(left):
+    for at, group in enumerate(free):
         supplies = {name: Supply(amount, 100) for name, amount in zip(RESOURCES, group, strict=True)}
         use = HostUse(float(at), **supplies)
         pressure = judge(pressure, use, scale)

@@ -106,12 +106,12 @@ def hosts(mode: str, *names: str) -> dict[str, Any]:
     return {"base": "build", "network": {"mode": mode, "allowedHosts": list(names)}}
 
 
-def folder(path: str, size: str, **more: bool) -> dict[str, Any]:
-    return {"base": "full-isolation", "tmpfs": [{"mountPath": path, "size": size, **more}]}
+def folder(path: str, size: str, **flags: bool) -> dict[str, Any]:
+    return {"base": "full-isolation", "tmpfs": [{"mountPath": path, "size": size, **flags}]}
 
 
 @pytest.mark.parametrize(
-    ("spec", "field", "words"),
+    ("spec", "field", "message"),
     [
         ({"base": "own"}, "base", "`own` is not a built-in profile; choose one of build, development, full-isolation"),
         ({"base": "development", "capabilities": ["NET_RAW"]}, "capabilities[0]", "CHOWN, SETGID, SETUID; policy may"),
@@ -141,11 +141,11 @@ def folder(path: str, size: str, **more: bool) -> dict[str, Any]:
         (folder("/tmp", "1Gi"), "tmpfs", "count as memory"),
     ],
 )
-def test_invalid_profiles_are_refused(spec: dict[str, Any], field: str | None, words: str) -> None:
+def test_invalid_profiles_are_refused(spec: dict[str, Any], field: str | None, message: str) -> None:
     policy = with_packages(Policy(), PackageHosts(("*.deb.example.org",), ()))
     observed = refusals(SecurityProfileSpec.model_validate(spec), policy)
     assert [refusal.field for refusal in observed] == ([] if field is None else [field])
-    assert all(words in refusal.message for refusal in observed)
+    assert all(message in refusal.message for refusal in observed)
 
 
 def test_a_built_in_profile_copied_under_another_name_is_the_same() -> None:
@@ -154,11 +154,11 @@ def test_a_built_in_profile_copied_under_another_name_is_the_same() -> None:
         assert replace(own_level, name=name, base="") == level
 
 
-@pytest.mark.parametrize("named", [{}, {"defaultLimits": {"memory": "64Mi"}}], ids=["none", "another"])
-def test_lower_maxima_lower_the_defaults_that_are_not_named(named: dict[str, Any]) -> None:
-    level = policy(own={"base": "development", "maxLimits": {"memory": "1Gi", "pids": 9}, **named}).levels["own"]
+@pytest.mark.parametrize("level_limits", [{}, {"defaultLimits": {"memory": "64Mi"}}], ids=["none", "another"])
+def test_lower_maxima_lower_the_defaults_that_are_not_named(level_limits: dict[str, Any]) -> None:
+    level = policy(own={"base": "development", "maxLimits": {"memory": "1Gi", "pids": 9}, **level_limits}).levels["own"]
     assert level.offered
-    assert (level.limits.memory_bytes, level.limits.pids) == ((64 << 20) if named else 1 << 30, 9)
+    assert (level.limits.memory_bytes, level.limits.pids) == ((64 << 20) if level_limits else 1 << 30, 9)
 
 
 def test_default_limits_are_known_whatever_policy_grants() -> None:

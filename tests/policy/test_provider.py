@@ -14,8 +14,8 @@ from controller.policy.levels.levels import Policy
 from controller.policy.provider import admit, base_url, hosts_refused, url_refused
 
 
-def spec_of(url: str = "https://api.example.com", **given: Any) -> ProviderSpec:
-    return ProviderSpec.model_validate({"type": "OpenAI", "url": url, **given})
+def spec_of(url: str = "https://api.example.com", **fields: Any) -> ProviderSpec:
+    return ProviderSpec.model_validate({"type": "OpenAI", "url": url, **fields})
 
 
 @pytest.mark.parametrize(

@@ -19,14 +19,14 @@ def spec(**template: Any) -> SandboxSpec:
     return SandboxSpec.model_validate({"template": {"image": "a:1", **template}, "resources": resources})
 
 
-def rendered(asked: SandboxSpec) -> ContainerConfig:
-    assert asked.template is not None
-    assert admit(asked, POLICY) == ()
-    return render(asked, asked.template, name="box", uid="0123456789ab", policy=POLICY).config
+def rendered(sandbox_spec: SandboxSpec) -> ContainerConfig:
+    assert sandbox_spec.template is not None
+    assert admit(sandbox_spec, POLICY) == ()
+    return render(sandbox_spec, sandbox_spec.template, name="box", uid="0123456789ab", policy=POLICY).config
 
 
 @pytest.mark.parametrize(
-    ("asked", "field", "words"),
+    ("template_fields", "field", "message"),
     [
         ({"securityLevel": "none"}, "spec.template.securityLevel", "there is no security level"),
         ({"user": "0:0"}, "spec.template.user", "user 0 is refused"),
@@ -61,14 +61,14 @@ def rendered(asked: SandboxSpec) -> ContainerConfig:
         ({"resources": {"limits": {"cpu": 3}}}, "spec.resources.limits.cpu", "this host has 2 cores"),
     ],
 )
-def test_unenforceable_specs_are_refused(asked: dict[str, Any], field: str, words: str) -> None:
-    refusal = admit(spec(**asked), POLICY)[0]
+def test_unenforceable_specs_are_refused(template_fields: dict[str, Any], field: str, message: str) -> None:
+    refusal = admit(spec(**template_fields), POLICY)[0]
     assert refusal.field == field
-    assert words in refusal.message
+    assert message in refusal.message
 
 
 @pytest.mark.parametrize(
-    ("path", "written", "noexec"),
+    ("path", "options", "noexec"),
     [
         ("/data", {}, False),
         ("/data", {"noexec": True}, True),
@@ -78,8 +78,8 @@ def test_unenforceable_specs_are_refused(asked: dict[str, Any], field: str, word
         ("/workspace", {"noexec": True}, True),
     ],
 )
-def test_a_folder_may_take_no_programs(path: str, written: dict[str, bool], noexec: bool) -> None:
-    config = rendered(spec(tmpfs=[{"mountPath": path, "size": "1Mi", **written}]))
+def test_a_folder_may_take_no_programs(path: str, options: dict[str, bool], noexec: bool) -> None:
+    config = rendered(spec(tmpfs=[{"mountPath": path, "size": "1Mi", **options}]))
     assert next(tmpfs for tmpfs in config.tmpfs if tmpfs.path == path).noexec is noexec
 
 
@@ -117,8 +117,8 @@ ASKED = st.fixed_dictionaries(
 
 
 @given(ASKED)
-def test_no_spec_widens_its_level(asked: dict[str, Any]) -> None:
-    config = rendered(spec(**asked))
+def test_no_spec_widens_its_level(template_fields: dict[str, Any]) -> None:
+    config = rendered(spec(**template_fields))
     assert config.network_mode == "none"
     assert config.dns == ("127.0.0.1",)
     assert config.read_only_root
@@ -132,7 +132,7 @@ def test_no_spec_widens_its_level(asked: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("asked", "command", "args"),
+    ("template_fields", "command", "args"),
     [
         ({}, None, ()),
         ({"command": ["a"]}, ("a",), ()),
@@ -141,9 +141,9 @@ def test_no_spec_widens_its_level(asked: dict[str, Any]) -> None:
     ],
 )
 def test_args_follow_the_command_or_the_images_entrypoint(
-    asked: dict[str, Any], command: tuple[str, ...] | None, args: tuple[str, ...]
+    template_fields: dict[str, Any], command: tuple[str, ...] | None, args: tuple[str, ...]
 ) -> None:
-    config = rendered(spec(**asked))
+    config = rendered(spec(**template_fields))
     assert (config.command, config.args) == (command, args)
     with_agent = rendered(spec(command=["a"], args=["b"], agent={})).command
     assert with_agent is not None

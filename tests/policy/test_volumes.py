@@ -83,7 +83,7 @@ def test_a_stored_spec_without_any_is_rendered_as_ever() -> None:
 
 
 @pytest.mark.parametrize(
-    ("claims", "refused"),
+    ("claims", "refused_field"),
     [
         ([("data", "/data"), ("data", "/more")], "spec.template.volumeClaimTemplates[1].name"),
         ([("shared", "/data")], "spec.template.volumeClaimTemplates[0].name"),
@@ -91,11 +91,11 @@ def test_a_stored_spec_without_any_is_rendered_as_ever() -> None:
         ([("data", "/proc/x")], "spec.template.volumeClaimTemplates[0].mountPath"),
     ],
 )
-def test_conflicting_names_and_paths_are_refused(claims: list[tuple[str, str]], refused: str) -> None:
+def test_conflicting_names_and_paths_are_refused(claims: list[tuple[str, str]], refused_field: str) -> None:
     documents = [{"name": name, "mountPath": path, "size": "8Mi"} for name, path in claims]
     own_documents = [{"name": "shared", "mountPath": "/shared", "size": "8Mi"}]
     spec, _ = parsed({"template": {"image": "a:1", "volumes": own_documents, "volumeClaimTemplates": documents}})
-    assert [refusal.field for refusal in admit(spec, Policy())] == [refused]
+    assert [refusal.field for refusal in admit(spec, Policy())] == [refused_field]
 
 
 @given(specs())

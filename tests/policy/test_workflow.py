@@ -10,22 +10,22 @@ from controller.policy import workflow, workflowrun
 from controller.policy.levels.levels import Policy
 
 
-def exec_stage(name: str, command: str = "true", **more: Any) -> dict[str, Any]:
-    env = more.pop("env", {})
+def exec_stage(name: str, command: str = "true", **fields: Any) -> dict[str, Any]:
+    env = fields.pop("env", {})
     return {
         "name": name,
         "exec": {"commands": [command], "env": [{"name": key, "value": value} for key, value in env.items()]},
-        **more,
+        **fields,
     }
 
 
-def refused(*stages: dict[str, Any], **more: Any) -> dict[str, str]:
-    spec = WorkflowSpec.model_validate({"stages": stages, **more})
+def refusals_of(*stages: dict[str, Any], **fields: Any) -> dict[str, str]:
+    spec = WorkflowSpec.model_validate({"stages": stages, **fields})
     return {refusal.field: refusal.message for refusal in workflow.admit(spec, Policy())}
 
 
 def test_all_errors_come_at_once_with_their_places() -> None:
-    document = refused(
+    document = refusals_of(
         exec_stage("a", "echo $(parameters.x)", after=["b"]),
         exec_stage("b", after=["a", "c"]),
         exec_stage("b", env={"X": "$(parameters.no)", "Y": "$(stages.a.outputs.no)", "Z": "$(date)"}),
@@ -48,20 +48,20 @@ def test_all_errors_come_at_once_with_their_places() -> None:
 
 
 @pytest.mark.parametrize(
-    ("waits", "words"),
+    ("waits", "message"),
     [
         ({"a": ["b"], "b": ["a"]}, "these stages wait for each other"),
         ({"a": ["a"], "b": None}, "a stage can't wait for itself"),
         ({"a": ["c"], "b": None, "c": None}, "these stages wait for each other: "),
     ],
 )
-def test_cycles_are_refused(waits: dict[str, list[str] | None], words: str) -> None:
-    document = refused(*(exec_stage(name, after=after) for name, after in waits.items()))
-    assert any(name.startswith(words) for name in document.values()), document
+def test_cycles_are_refused(waits: dict[str, list[str] | None], message: str) -> None:
+    document = refusals_of(*(exec_stage(name, after=after) for name, after in waits.items()))
+    assert any(name.startswith(message) for name in document.values()), document
 
 
 def test_cycle_is_told_beside_other_errors_of_its_graph() -> None:
-    document = refused(
+    document = refusals_of(
         exec_stage("a", after=["c", "a"]),
         exec_stage("b", after=["a", "none"]),
         exec_stage("c", after=["b"]),
@@ -78,7 +78,7 @@ def test_cycle_is_told_beside_other_errors_of_its_graph() -> None:
 
 
 def test_second_stage_of_a_name_makes_no_cycle() -> None:
-    document = refused(exec_stage("a", after=[]), exec_stage("b", after=["a"]), exec_stage("a", after=["b"]))
+    document = refusals_of(exec_stage("a", after=[]), exec_stage("b", after=["a"]), exec_stage("a", after=["b"]))
     assert set(document) == {"spec.stages[2].name"}
 
 
@@ -87,24 +87,24 @@ def test_outputs_are_read_only_after_their_stage() -> None:
         exec_stage("a", outputs=[{"name": "o", "path": "/o"}]),
         exec_stage("b", after=[], env={"X": "$(stages.a.outputs.o)"}),
     )
-    assert "need not have ended by then" in refused(*stages)["spec.stages[1].exec.env[0].value"]
-    assert refused(*(stages[0], {**stages[1], "after": None})) == {}
+    assert "need not have ended by then" in refusals_of(*stages)["spec.stages[1].exec.env[0].value"]
+    assert refusals_of(*(stages[0], {**stages[1], "after": None})) == {}
 
 
 @pytest.mark.parametrize("command", ["echo $((1 + 1))", "echo `date`", 'echo "$REF"', "echo '$REF (x)'"])
 def test_shells_own_words_are_commands(command: str) -> None:
-    assert refused(exec_stage("a", command)) == {}
+    assert refusals_of(exec_stage("a", command)) == {}
 
 
 def test_agents_get_known_tools_alone() -> None:
     agent = {"provider": "p", "model": "m", "instructions": "x $(run.name)", "tools": ["exec", "docker.exec"]}
-    document = refused({"name": "a", "agent": agent})
+    document = refusals_of({"name": "a", "agent": agent})
     assert list(document) == ["spec.stages[0].agent.tools[1]"]
 
 
 def test_runs_sandbox_is_no_service() -> None:
     sandbox = {"template": {"image": "x:1"}, "restartPolicy": "Never", "runState": "Suspended"}
-    assert set(refused(exec_stage("a"), sandbox=sandbox)) == {"spec.sandbox.restartPolicy", "spec.sandbox.runState"}
+    assert set(refusals_of(exec_stage("a"), sandbox=sandbox)) == {"spec.sandbox.restartPolicy", "spec.sandbox.runState"}
 
 
 def test_values_are_replaced_once() -> None:
