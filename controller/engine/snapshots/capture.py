@@ -12,8 +12,8 @@ import platform
 import shutil
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -38,13 +38,49 @@ from controller.engine.snapshots.layers import LayerUnknown, RootLayers
 from controller.kinds.observed.observed import Container, State
 from controller.kinds.planning.capture import CaptureRequest
 from controller.kinds.runtime.snapshot import Omitted, PartKind, SnapshotContent, SnapshotPart
+from controller.policy.container.capture import LOST_MEMORY, CapturePlan, CaptureRefusal, has_moved_on, plan_capture
 from controller.ports.snapshots import SnapshotError
 
-_CAPTURED = (State.RUNNING, State.PAUSED, State.EXITED, State.CREATED)
 # Created by the engine in each container; what is mounted there is not in the layer.
 _ENGINE_PATHS = ("dev", "proc", "sys", "etc/hosts", "etc/hostname", "etc/resolv.conf", ".dockerenv", "sbin/docker-init")
 _OMITTED = 100
 _PIECE_BYTES = 1 << 20
+
+Freezer = tuple[str, str, str]  # file that freezes a cgroup, and what freezes and what thaws it
+
+
+@dataclass(frozen=True, slots=True)
+class _Source:
+    """An open folder that becomes a part."""
+
+    kind: PartKind
+    path: str
+    volume: str
+    descriptor: int
+
+
+@dataclass(slots=True)
+class _Material:
+    """Open files of one capture. Its parts are numbered in this order: sources, archives, a committed layer."""
+
+    omitted: list[Omitted]
+    """Paths that are not captured, and why."""
+    sources: list[_Source] = field(default_factory=list)
+    """Folders to archive."""
+    outputs: list[int] = field(default_factory=list)
+    """Archives to write, one for each source."""
+    archives: dict[str, int] = field(default_factory=dict)
+    """Archives, by path, of folders in memory that were saved when the sandbox stopped."""
+
+    def open_outputs(self, folder: Path) -> None:
+        """Create the archive of each source. Raises OSError."""
+        for number in range(len(self.sources)):
+            path = folder / f"{number}.tar"
+            self.outputs.append(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+
+    def close(self) -> None:
+        """Close all of them."""
+        close_all([*(source.descriptor for source in self.sources), *self.archives.values(), *self.outputs])
 
 
 class Capturer:
@@ -73,8 +109,6 @@ class Capturer:
 
     def capture(self, request: CaptureRequest, folder: SnapshotFolder) -> SnapshotContent:
         """Capture a sandbox into the folder. Raises SnapshotError; then nothing of it stays."""
-        if not self._is_local and not request.writable:
-            raise SnapshotError("EngineElsewhere", "its engine is on another machine; capture it by a daemon there")
         container_id = request.container.id
         with self._lock:
             if container_id in self._busy:
@@ -107,96 +141,97 @@ class Capturer:
     def _capture(self, request: CaptureRequest, files: SnapshotFolder) -> SnapshotContent:
         """Capture into a new folder, which is removed if anything fails. Raises SnapshotError."""
         container = self._observer.read(request.container.id).container
-        if container.uid != request.source_uid or container.state not in _CAPTURED:
-            raise SnapshotError("NotCapturable", f"its container is {container.state.value}; it is retried", retry=True)
-        stops = self._freezer(container) if self._is_local else None
+        capture_plan = plan_capture(request, container, is_local=self._is_local)
+        if isinstance(capture_plan, CaptureRefusal):
+            raise SnapshotError(capture_plan.reason, capture_plan.message, retry=capture_plan.is_retried)
+        stops = self._freezer(container) if capture_plan.freezes else None
         folder = files.begin(request.uid, stops)
         room = max(0, shutil.disk_usage(folder).free - RESERVE_BYTES)
-        request = replace(request, bytes_max=min(request.bytes_max, room))
-        sources: list[tuple[PartKind, str, str, int]] = []
-        omitted = list(self._omitted(request))
-        outputs: list[int] = []
-        archives: dict[str, int] = {}  # of folders in memory that were saved when the sandbox stopped
-        layer, still_seconds = None, 0.0
+        request = replace(request, container=container, bytes_max=min(request.bytes_max, room))
+        material = _Material(list(capture_plan.omitted))
         try:
-            commits = request.writable and not self._opens_root(container, sources, omitted)
-            sources += self._sources(request, container, archives, omitted) if self._is_local else ()
-            for number in range(len(sources)):
-                path = folder / f"{number}.tar"
-                outputs.append(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
-            if commits:
-                layer, still_seconds = self._commit(replace(request, container=container), stops)
-            parts, frozen_seconds = self._save(
-                request, container, stops, sources=sources, outputs=outputs, omitted=omitted, stood_still=commits
-            )
-            self._check_still(container)
-            for output in outputs:
-                os.fsync(output)
-            room = request.bytes_max - sum(part.archive_bytes for part in parts)
-            parts += _copied(archives, folder, len(sources), room)
-            if layer is not None and layer.is_changed:
-                room = max(0, request.bytes_max - sum(part.archive_bytes for part in parts))
-                parts += (self._committed_part(replace(request, bytes_max=room), layer, folder, len(parts), omitted),)
+            parts, still_seconds = self._parts(request, capture_plan, stops, folder, material)
         finally:
-            if layer is not None:
-                self.committer.release(request.uid)
-            close_all([*(source[3] for source in sources), *archives.values()])
-            close_all(outputs)
-        content = self._content(request, container, parts, omitted, frozen_seconds + still_seconds)
+            material.close()
+        content = self._content(request, parts, material.omitted, still_seconds)
         files.finish(content)
         return content
 
-    def _freezer(self, container: Container) -> tuple[str, str, str] | None:
-        """Return how to freeze a running sandbox; None for one that stands still. Raises SnapshotError."""
-        if container.state is not State.RUNNING:
-            return None
+    def _parts(
+        self,
+        request: CaptureRequest,
+        capture_plan: CapturePlan,
+        stops: Freezer | None,
+        folder: Path,
+        material: _Material,
+    ) -> tuple[tuple[SnapshotPart, ...], float]:
+        """Write the parts of a plan; return them, and the seconds that the sandbox stood still.
+
+        Raises Fault, WorkFailed, SnapshotError, NotFrozen, OSError.
+        """
+        commits = capture_plan.captures_root and not self._opens_root(request.container, material)
+        self._open_folders(request, capture_plan, material)
+        material.open_outputs(folder)
+        layer, still_seconds = self._commit(request, stops) if commits else (None, 0.0)
+        try:
+            # A commit leaves it frozen: all parts are of one instant.
+            parts, frozen_seconds = self._save(request, stops, material, stands_still=commits)
+            self._check_still(request.container)
+            for output in material.outputs:
+                os.fsync(output)
+            parts += _copied(material.archives, folder, len(parts), _room(request, parts))
+            if layer is not None and layer.is_changed:
+                bounded = replace(request, bytes_max=max(0, _room(request, parts)))
+                parts += (self._committed_part(bounded, layer, folder, len(parts), material.omitted),)
+        finally:
+            if layer is not None:
+                self.committer.release(request.uid)
+        return parts, frozen_seconds + still_seconds
+
+    def _freezer(self, container: Container) -> Freezer:
+        """Return how to freeze a running sandbox. Raises SnapshotError."""
         stops = freezer(self._cgroups, container.id, container.pid)
         if not stops[0]:
             raise SnapshotError("NotFrozen", "its cgroup can't be frozen on this host; suspend it, and capture it then")
         return stops
 
     def _save(
-        self,
-        request: CaptureRequest,
-        container: Container,
-        stops: tuple[str, str, str] | None,
-        sources: list[tuple[PartKind, str, str, int]],
-        outputs: list[int],
-        omitted: list[Omitted],
-        *,
-        stood_still: bool,
+        self, request: CaptureRequest, stops: Freezer | None, material: _Material, *, stands_still: bool
     ) -> tuple[tuple[SnapshotPart, ...], float]:
         """Have a process write the archives while the sandbox stands still; return the parts and for how long."""
+        sources, outputs = material.sources, material.outputs
         if not sources and stops is None:
             return (), 0.0
         points = _mount_points(request)
         ask: dict[str, Any] = {
             "operation": "save",
             "freezer": stops,
-            "is_frozen": stood_still,
+            "is_frozen": stands_still,
             "bounds": {"entries": request.entries_max, "bytes": request.bytes_max, "seconds": request.seconds_max},
             "parts": [
                 {
-                    "folder": folder,
+                    "folder": source.descriptor,
                     "output": output,
-                    "deletions": kind == "root",
-                    "mount_points": points if kind == "root" else [],
+                    "deletions": source.kind == "root",
+                    "mount_points": points if source.kind == "root" else [],
                 }
-                for (kind, _, _, folder), output in zip(sources, outputs, strict=True)
+                for source, output in zip(sources, outputs, strict=True)
             ],
         }
         try:
-            result = run_worker(ask, [*(source[3] for source in sources), *outputs])
+            result = run_worker(ask, [*(source.descriptor for source in sources), *outputs])
         finally:
             if stops is not None:
-                self._after_thaw(container, stops)
+                self._after_thaw(request.container, stops)
         parts = []
-        for number, ((kind, path, name, _), report) in enumerate(zip(sources, result["reports"], strict=True)):
-            omitted += [Omitted(f"{path.rstrip('/')}/{name_}", reason) for name_, reason in report["omissions"]]
+        for number, (source, report) in enumerate(zip(sources, result["reports"], strict=True)):
+            base = source.path.rstrip("/")
+            material.omitted += [Omitted(f"{base}/{name}", reason) for name, reason in report["omissions"]]
+            counts = (report["entries"], report["bytes"], report["archive_bytes"])
             parts.append(
                 SnapshotPart(
-                    *(kind, path, f"{number}.tar", report["entries"], report["bytes"], report["archive_bytes"]),
-                    source=name,
+                    *(source.kind, source.path, f"{number}.tar", *counts),
+                    source=source.volume,
                     uids=tuple(report["uids"]),
                     gids=tuple(report["gids"]),
                 )
@@ -209,10 +244,10 @@ class Capturer:
         Raises SnapshotError, Fault.
         """
         after = self._observer.read(before.id).container
-        if before.state is not State.RUNNING and (after.state, after.started_at) != (before.state, before.started_at):
+        if has_moved_on(before, after):
             raise SnapshotError("Thawed", "it was started or resumed during the capture; it is retried", retry=True)
 
-    def _after_thaw(self, container: Container, stops: tuple[str, str, str]) -> None:
+    def _after_thaw(self, container: Container, stops: Freezer) -> None:
         """Thaw it if the worker could not; freeze it again if somebody paused it meanwhile."""
         with contextlib.suppress(OSError):
             Path(stops[0]).write_text(stops[2])
@@ -220,45 +255,34 @@ class Capturer:
             if self._observer.read(container.id).container.state is State.PAUSED:
                 freeze(stops)
 
-    def _sources(
-        self, request: CaptureRequest, container: Container, archives: dict[str, int], omitted: list[Omitted]
-    ) -> Iterator[tuple[PartKind, str, str, int]]:
-        """Yield kind, path, volume and open folder of each part; open archives by path go into `archives`.
-
-        Raises SnapshotError, OSError.
-        """
-        for path in request.tmpfs:
-            opened = _open_inside(container, path)
-            if opened is None:
-                omitted.append(Omitted(path, "it is in memory, and was lost when the sandbox stopped"))
+    def _open_folders(self, request: CaptureRequest, capture_plan: CapturePlan, material: _Material) -> None:
+        """Open the folders of a plan, or what was saved of them. Raises SnapshotError, OSError."""
+        for folder in capture_plan.folders:
+            mount = folder.mount
+            if mount is None:
+                opened = _open_inside(request.container, folder.path)
             else:
-                yield "tmpfs", path, "", opened
-        for mount in request.bind.mounts:
-            if mount.kind not in ("memory", "tmpfs", "volume") or mount.read_only:
-                continue
-            opened = self._mounts.open_mount(request.bind, mount)
+                opened = self._mounts.open_mount(request.bind, mount)
             if opened is not None:
-                yield ("volume" if mount.kind == "volume" else "tmpfs"), mount.path, mount.source, opened
-            elif mount.kind != "volume":
-                archive = self._mounts.saved_archive(request.source_uid, mount.path)
+                material.sources.append(_Source(folder.kind, folder.path, folder.volume, opened))
+            elif folder.kind == "tmpfs":
+                archive = self._mounts.saved_archive(request.source_uid, folder.path) if mount is not None else None
                 if archive is not None:
-                    archives[mount.path] = archive
+                    material.archives[folder.path] = archive
                 else:
-                    omitted.append(Omitted(mount.path, "it is in memory, and was lost when the sandbox stopped"))
+                    material.omitted.append(Omitted(folder.path, LOST_MEMORY))
 
-    def _opens_root(
-        self, container: Container, sources: list[tuple[PartKind, str, str, int]], omitted: list[Omitted]
-    ) -> bool:
+    def _opens_root(self, container: Container, material: _Material) -> bool:
         """Open the folder of its root layer as a source; False, with the reason, where it can't be. Raises OSError."""
         try:
-            sources.append(("root", "/", "", self._layers.open(container)))
+            material.sources.append(_Source("root", "/", "", self._layers.open(container)))
         except LayerUnknown as error:
             loss = "without access lists, and holes of files are zeros"
-            omitted.append(Omitted("/", f"its root layer was taken by `docker commit`, {loss}: {error}"))
+            material.omitted.append(Omitted("/", f"its root layer was taken by `docker commit`, {loss}: {error}"))
             return False
         return True
 
-    def _commit(self, request: CaptureRequest, stops: tuple[str, str, str] | None) -> tuple[CommittedLayer, float]:
+    def _commit(self, request: CaptureRequest, stops: Freezer | None) -> tuple[CommittedLayer, float]:
         """Commit its root layer; return it, and the seconds that it stood still. Frozen, it stays so until its thaw.
 
         Raises Fault, WorkFailed, SnapshotError, NotFrozen, OSError.
@@ -298,26 +322,12 @@ class Capturer:
         uids, gids = tuple(report["uids"]), tuple(report["gids"])
         return SnapshotPart("root", "/", f"{number}.tar", *counts, uids=uids, gids=gids)
 
-    def _omitted(self, request: CaptureRequest) -> Iterator[Omitted]:
-        if not self._is_local:
-            for path in (*request.tmpfs, *(mount.path for mount in request.bind.mounts)):
-                yield Omitted(path, "its engine is on another machine; capture it by a daemon there")
-            return
-        for mount in request.bind.mounts:
-            if mount.kind == "host":
-                yield Omitted(mount.path, "it is a folder of the host")
-            elif mount.kind == "volume" and mount.read_only:
-                yield Omitted(mount.path, f"the volume {mount.source} is mounted read-only")
-            elif mount.kind == "volume" and mount.source in request.shared:
-                yield Omitted(mount.path, f"others write in volume {mount.source}, too: theirs may be torn")
-
     def _content(
         self,
         request: CaptureRequest,
-        container: Container,
         parts: tuple[SnapshotPart, ...],
         omitted: list[Omitted],
-        frozen_seconds: float,
+        still_seconds: float,
     ) -> SnapshotContent:
         """Return the content of the snapshot as it is noted beside its files."""
         uid, gid = self._mounts.user_ids(request.bind)
@@ -328,20 +338,25 @@ class Capturer:
             source_name=request.source_name,
             source_uid=request.source_uid,
             captured_at=self._now(),
-            image=container.image,
-            image_id=container.image_id,
+            image=request.container.image,
+            image_id=request.container.image_id,
             level=request.level,
             architecture=platform.machine(),
             parts=parts,
             user_id=uid,
             group_id=gid,
             parent=request.parent,
-            frozen_seconds=round(frozen_seconds, 4),
+            frozen_seconds=round(still_seconds, 4),
             omitted=tuple(omitted[:_OMITTED]),
             omitted_count=len(omitted),
             spec=request.spec,
             template=request.template,
         )
+
+
+def _room(request: CaptureRequest, parts: tuple[SnapshotPart, ...]) -> int:
+    """Return the bytes that further parts may have; negative: there are too many already."""
+    return request.bytes_max - sum(part.archive_bytes for part in parts)
 
 
 def _mount_points(request: CaptureRequest) -> list[str]:
