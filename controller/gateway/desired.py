@@ -142,7 +142,7 @@ def _sources(
 def _running_container(snapshot: Snapshot, uid: str) -> Container | None:
     """Return the container of a sandbox that runs, if it has one."""
     obj, instance = snapshot.sandboxes[uid].obj, snapshot.instances.get(uid)
-    own_ids = (instance.state.container, instance.state.run[0]) if instance is not None else ()
+    own_ids = (instance.state.container.id, instance.state.runs.last.container_id) if instance is not None else ()
     alive = [
         container
         for container in snapshot.observed.containers.get(uid, ())

@@ -21,6 +21,7 @@ from controller.kinds.observed.models import LISTENING, GatewayView, ModelsState
 from controller.kinds.observed.observed import Container
 from controller.kinds.planning.snapshot import Snapshot
 from controller.kinds.runtime.models import PORT
+from controller.kinds.runtime.run import NO_RUN, Run
 from controller.kinds.runtime.secret import ProviderKey
 from controller.policy.levels.levels import Policy
 from controller.ports import Meter, ModelError, PortListener, PortTaken, StreamError, Wake
@@ -44,7 +45,6 @@ _MOST_LETTERS = 500
 _DOWN = ModelsState("GatewayDown", "the gateway's process is being started; requests wait for it")
 _UP = ModelsState(LISTENING)
 _log = structlog.get_logger("paddock.models")
-Run = tuple[str, float]
 
 
 @dataclass(slots=True)
@@ -227,9 +227,9 @@ class Supervisor(Keeper):
     def _listen(self, containers: Mapping[str, Container], desired: DesiredState) -> None:
         """Listen in these containers and on the host, and nowhere else."""
         now = self._parts.ticks()
-        runs: dict[str, Run] = {uid: (container.id, container.started_at) for uid, container in containers.items()}
+        runs: dict[str, Run] = {uid: container.run for uid, container in containers.items()}
         if desired.active and self._parts.port:
-            runs[HOST] = ("", 0.0)
+            runs[HOST] = NO_RUN
         for uid, endpoint in list(self._endpoints.items()):
             if runs.get(uid) != endpoint.run or (endpoint.sock is None and now >= endpoint.retry_at):
                 self._endpoints.pop(uid).close()

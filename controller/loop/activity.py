@@ -7,7 +7,8 @@ from collections.abc import Container as Holds
 from dataclasses import replace
 from types import MappingProxyType
 
-from controller.kinds.observed.activity import Activity, CpuSample, Run
+from controller.kinds.observed.activity import Activity, CpuSample
+from controller.kinds.runtime.run import Run
 from controller.ports import Clock
 
 _NONE = Activity()

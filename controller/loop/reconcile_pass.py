@@ -227,7 +227,11 @@ class ReconcilePass:
         instances: Mapping[str, Instance] = self._instances if self._instances is not None else {}
         for uid in sandboxes:
             instance = instances.get(uid)
-            use = instance.state.use.at if instance is not None and instance.state.use is not None else 0.0
+            use = (
+                instance.state.lifecycle.use.at
+                if instance is not None and instance.state.lifecycle.use is not None
+                else 0.0
+            )
             uses[uid] = (use, *(container.started_at for container in containers.get(uid, ()) if container.started_at))
         return uses
 

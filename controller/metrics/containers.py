@@ -178,7 +178,7 @@ def _rows(snapshot: Snapshot, alive: list[Container], usages: Mapping[str, Usage
             continue
         instance = snapshot.instances.get(container.uid)
         labels = _labels(snapshot, container)
-        restarts = instance.state.restarts if instance else None
+        restarts = instance.state.runs.restarts if instance else None
         is_sandbox = container.uid in snapshot.sandboxes  # its reservation includes its volumes
         disk = limit_of(snapshot, container.uid) if is_sandbox else instance.reserves.disk_bytes if instance else 0
         yield Row(labels, container, usage, restarts, disk or None)

@@ -219,8 +219,8 @@ def _past(row: Row) -> _Series:
     if row.instance is None:
         return
     at, memory = row.labels, row.instance.state
-    yield "paddock_sandbox_status_restarts_total", at, memory.restarts
-    if end := memory.last_end:
+    yield "paddock_sandbox_status_restarts_total", at, memory.runs.restarts
+    if end := memory.runs.last_end:
         reason = end.reason if end.reason in END_REASONS else OTHER
         yield "paddock_sandbox_status_last_termination_reason", at.plus("reason", reason), 1
         yield "paddock_sandbox_status_last_termination_exit_code", at, end.exit_code
@@ -228,7 +228,10 @@ def _past(row: Row) -> _Series:
 
 def _last_use(row: Row, snapshot: Snapshot) -> float:
     """Return the time of the last use: 0 if unknown, now while a stream is open."""
-    stored_use, activity = row.instance.state.use if row.instance else None, snapshot.activity.get(row.obj.uid)
+    stored_use, activity = (
+        row.instance.state.lifecycle.use if row.instance else None,
+        snapshot.activity.get(row.obj.uid),
+    )
     if activity is not None and activity.open:
         return snapshot.now
     return max(stored_use.at if stored_use else 0.0, activity.last_at if activity else 0.0)

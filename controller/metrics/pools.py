@@ -48,7 +48,7 @@ def _members(snapshot: Snapshot, pools: list[tuple[Labels, Pool]]) -> Iterator[t
 def _state(snapshot: Snapshot, member: Instance) -> str:
     if member.role == "retired":
         return "draining"
-    if member.state.failure is not None:
+    if member.state.backoff.failure is not None:
         return "failed"
     containers = snapshot.observed.containers.get(member.uid, ())
     return "ready" if any(container.state is State.RUNNING for container in containers) else "warming"

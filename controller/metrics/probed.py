@@ -1,7 +1,7 @@
 """Health of a container, from its sandbox's probes."""
 
 from controller.kinds.observed.observed import Container
-from controller.kinds.planning.instance_record import InstanceState
+from controller.kinds.planning.instance_state import InstanceState
 from controller.kinds.planning.snapshot import Snapshot
 from controller.kinds.runtime.probe import ProbeState
 
@@ -13,11 +13,11 @@ def health_of(snapshot: Snapshot, container: Container) -> str:
     has_probes = template and (template.startup or template.readiness or template.liveness)
     if instance is None or not has_probes:
         return "none"
-    return _of_run(instance.state, snapshot.probes.get(container.uid), (container.id, container.started_at))
+    return _of_run(instance.state, snapshot.probes.get(container.uid), container.run)
 
 
 def _of_run(state: InstanceState, probed: ProbeState | None, run: tuple[str, float]) -> str:
-    checked = state.checked
+    checked = state.runs.probes
     if checked is None or checked.run != run:
         return "starting"
     if checked.ended or (probed is not None and probed.run == run and _dead(probed)):

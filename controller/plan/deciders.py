@@ -63,7 +63,7 @@ def withhold_quota(builder: PlanBuilder, pending: PendingAdmission) -> Withheld 
     assert builder.ledger is not None
     if pending.context.above_quota:
         return Withheld(WAITS, pending.context.above_quota)
-    message = builder.ledger.admit(pending.context, pending.claim, pending.decision.state.pool)
+    message = builder.ledger.admit(pending.context, pending.claim, pending.decision.state.claim.pool)
     return Withheld(WAITS, message) if message else None
 
 

@@ -9,7 +9,8 @@ from types import MappingProxyType
 
 from controller.kinds.common.labels import egress_uid
 from controller.kinds.common.tracked_map import changed_keys, tracked
-from controller.kinds.planning.instance_record import Instance, InstanceState
+from controller.kinds.planning.instance_record import Instance
+from controller.kinds.planning.instance_state import InstanceState
 from controller.kinds.planning.plan import Plan, StatusWrite, Writes
 from controller.kinds.planning.snapshot import Sandbox, Snapshot
 from controller.kinds.quota import Amount

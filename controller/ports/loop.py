@@ -2,7 +2,7 @@
 
 from typing import Protocol
 
-from controller.kinds.observed.activity import Run
+from controller.kinds.runtime.run import Run
 from controller.ports.common import Wake
 
 

@@ -11,7 +11,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from controller.kinds.meta import Event, ObjectRef, StoredObject
-from controller.kinds.planning.instance_record import WARM, Instance, state_from_json, state_to_json
+from controller.kinds.planning.instance_json import state_from_json, state_to_json
+from controller.kinds.planning.instance_record import WARM, Instance
 from controller.kinds.runtime.container import Limits
 from controller.ports import StoreError
 
@@ -160,10 +161,10 @@ def instance_row(instance: Instance) -> dict[str, Any]:
         "memory": to_text(state_to_json(instance.state)),
         "version": instance.version,
         "uid": instance.uid,
-        "pool_uid": instance.state.pool or None,
-        "user_id": instance.state.user_id or None,
+        "pool_uid": instance.state.claim.pool or None,
+        "user_id": instance.state.security.user_id or None,
         "host": instance.host,
-        "ready_key": (instance.state.ready_key or None) if instance.role == WARM else None,
+        "ready_key": (instance.state.claim.ready_key or None) if instance.role == WARM else None,
     }
     return _fitting(reserves | row)
 

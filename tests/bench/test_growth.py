@@ -14,7 +14,6 @@ import pytest
 
 from controller.api.common.listing import list_of
 from controller.app.memory import without_collection
-from controller.kinds.planning.instance_record import InstanceState
 from controller.kinds.quota import pool_scope
 from controller.kinds.registry import Kind, discover
 from controller.kinds.sandbox import FINALIZER
@@ -25,6 +24,7 @@ from controller.store.sql_store import SqlStore
 from tests.bench.test_store import SPEC, status
 from tests.conftest import HandClock
 from tests.contract.store_worlds import BACKENDS, box, event, instance, make_world
+from tests.instance_states import instance_state
 from tests.loop.harness import TINY, LoopHarness
 
 pytestmark = [pytest.mark.bench, pytest.mark.timeout(600)]
@@ -44,7 +44,7 @@ def fill(store: SqlStore, count: int) -> None:
         with store.transaction() as transaction:
             for number, stored in enumerate(sandboxes[begin : begin + 1000]):
                 pool = "pool" if number < 50 and not begin else f"pool-{number % 20}"
-                transaction.put_instance(instance(stored, state=InstanceState(pool=pool)))
+                transaction.put_instance(instance(stored, state=instance_state(pool=pool)))
 
 
 def sandbox_kind() -> Kind:
@@ -187,7 +187,7 @@ def test_one_event_with_10000_sandboxes(tmp_path: Path) -> None:
         for name, action in requested.items():
             document.setdefault(name, []).append(best_ms(action))
         document.setdefault("a warm claim", []).append(best_ms(claim_one, before=claimable))
-        claimed = [entry for entry in store.instances() if entry.state.launch == "Warm"]
+        claimed = [entry for entry in store.instances() if entry.state.claim.launch == "Warm"]
         assert len(claimed) == 15, "some were started cold"
         measured = {"no change": lambda: None, "one change": change, "one event": pause, "one creation": create}
         for name, before in measured.items():

@@ -16,13 +16,15 @@ from controller.kinds.common.chunk import Chunk
 from controller.kinds.common.labels import container_labels, container_name, egress_name, egress_uid
 from controller.kinds.common.log_tail import Tail
 from controller.kinds.planning.action import CreateContainer, PauseContainer, StartContainer
-from controller.kinds.planning.instance_record import Instance, InstanceState, Termination
+from controller.kinds.planning.instance_record import Instance
+from controller.kinds.planning.instance_state import Termination
 from controller.kinds.planning.outcome import Ok
 from controller.kinds.runtime.container import ContainerConfig, Limits
 from tests.cli.shells import shell
 from tests.conftest import HandClock
 from tests.fakes.engine import TINY, FakeEngine
 from tests.helpers_api import QUICKSTART, World, make_world
+from tests.instance_states import instance_state
 
 Run = Callable[..., Result]
 ROOT = Path(__file__).resolve().parents[2]
@@ -140,7 +142,7 @@ def test_previous_log_of_a_replaced_container_is_its_tail(paddock: Run, boxed: W
     parent = (obj.uid, "Sandbox", obj.namespace, obj.name)
     with boxed.store.transaction() as transaction:
         transaction.put_instance(
-            Instance("web", *parent, "sandbox", Limits(500, 64 << 20, 64), 1.0, InstanceState(last_end=end))
+            Instance("web", *parent, "sandbox", Limits(500, 64 << 20, 64), 1.0, instance_state(last_end=end))
         )
     done = paddock("logs", "quickstart", "-p", "--tail", "1")
     assert (done.exit_code, done.stdout) == (0, "two\n")

@@ -10,7 +10,7 @@ from click.testing import CliRunner
 from controller.build import build_hash
 from controller.cli.main import cli
 from controller.kinds.meta import StoredObject
-from controller.kinds.planning.instance_record import Instance, InstanceState
+from controller.kinds.planning.instance_record import Instance
 from controller.kinds.planning.plan import Writes
 from controller.kinds.runtime.container import Limits
 from controller.ports.fleet import ManyHosts
@@ -18,6 +18,7 @@ from controller.version import VERSION
 from tests.cli.conftest import Run
 from tests.fakes.engine import FACTS
 from tests.helpers_api import World, make_world
+from tests.instance_states import instance_state
 
 AWAY = {
     "capacity": {"cpu": "8", "memory": "32Gi"},
@@ -100,7 +101,7 @@ def test_any_host_is_cordoned_and_labeled_from_anywhere(paddock: Run, fleet: Wor
 def test_a_drain_says_what_is_left_and_waits(paddock: Run, fleet: World) -> None:
     assert paddock("host", "drain", "b").stdout == "host.paddock/b drained\n"
     assert paddock("host", "drain", "b", "--wait").stdout == "host.paddock/b drained (no change)\n"
-    limits, memory = Limits(500, 512 << 20, 64), InstanceState(restarts=0)
+    limits, memory = Limits(500, 512 << 20, 64), instance_state(restarts=0)
     instance = Instance("pdk-web", "uid-web", "Sandbox", "default", "web", "sandbox", limits, 0.0, memory, host="a")
     with fleet.store.transaction() as transaction:
         transaction.put(StoredObject("Sandbox", "default", "web", "uid-web", {"host": "a"}))

@@ -7,12 +7,13 @@ from dataclasses import replace
 import pytest
 import yaml
 
-from controller.kinds.planning.instance_record import Instance, InstanceState
+from controller.kinds.planning.instance_record import Instance
 from controller.kinds.planning.plan import Writes
 from controller.kinds.runtime.container import Limits
 from tests.cli.conftest import Run
 from tests.fakes.engine import FACTS
 from tests.helpers_api import World
+from tests.instance_states import instance_state
 
 
 @pytest.fixture
@@ -22,7 +23,7 @@ def sandbox(served: World) -> World:
     sandbox = served.sandbox()
     container = served.view.show(sandbox)
     served.view.seen = replace(served.view.seen, facts=FACTS, revision=1)
-    memory = InstanceState(restarts=2, container=container.id)
+    memory = instance_state(restarts=2, container=container.id)
     limits, now = Limits(500, 512 << 20, 64), served.clock.now()
     instance = Instance(
         container.name, sandbox.uid, "Sandbox", "default", "quickstart", "sandbox", limits, now, memory

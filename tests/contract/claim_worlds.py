@@ -6,7 +6,7 @@ from dataclasses import replace
 from controller.kinds.common.labels import container_name
 from controller.kinds.meta import StoredObject
 from controller.kinds.observed.observed import Container, HostFacts, Observation, State
-from controller.kinds.planning.instance_record import Instance, InstanceState
+from controller.kinds.planning.instance_record import Instance
 from controller.kinds.planning.plan import Writes
 from controller.kinds.planning.snapshot import Pool, Snapshot
 from controller.kinds.quota import Amount, Ceiling, replicas_scope
@@ -21,6 +21,7 @@ from controller.service.objects.claims import Claims
 from controller.store.sql_store import SqlStore
 from tests.conftest import HandClock
 from tests.contract.store_worlds import insert
+from tests.instance_states import instance_state
 
 SPEC = {"templateRef": {"name": "t"}}
 WHOLE = "whole-uid"
@@ -47,8 +48,8 @@ def fill(store: SqlStore, round_: int, count: int, pool: str = "p-uid") -> None:
     with store.transaction() as transaction:
         for index in range(count):
             uid = f"{round_:04}{index:04}-member"
-            memory = InstanceState(pool=pool, hostname=f"p-{uid[:8]}", container=f"c-{uid}")
-            name = container_name(memory.hostname, uid)
+            memory = instance_state(pool=pool, hostname=f"p-{uid[:8]}", container=f"c-{uid}")
+            name = container_name(memory.container.hostname, uid)
             transaction.put_instance(
                 Instance(
                     name, "p-uid", "SandboxPool", "default", "p", "warm", HELD, float(index), memory, member_uid=uid
@@ -58,7 +59,7 @@ def fill(store: SqlStore, round_: int, count: int, pool: str = "p-uid") -> None:
 
 def add_member(store: SqlStore, uid: str, host: str, most: int) -> bool:
     """Add a member on a host as a pass does that found a place free; return False if there are `most` already."""
-    memory = InstanceState(pool=WHOLE, hostname=uid)
+    memory = instance_state(pool=WHOLE, hostname=uid)
     row = ("p-uid", "SandboxPool", "default", "p", "warm", HELD, 0.0, memory)
     ceiling = Ceiling(replicas_scope(WHOLE), Amount(sandboxes=most))
     try:
@@ -73,7 +74,7 @@ def fill_hosts(store: SqlStore, hosts: Sequence[str], key: str = "k") -> list[st
     uids = [f"{number:04}-{host}-{key}" for number, host in enumerate(hosts)]
     with store.transaction() as transaction:
         for number, (uid, host) in enumerate(zip(uids, hosts, strict=True)):
-            memory = InstanceState(pool="p-uid", hostname=uid, container=f"c-{uid}", ready_key=key)
+            memory = instance_state(pool="p-uid", hostname=uid, container=f"c-{uid}", ready_key=key)
             row = ("p-uid", "SandboxPool", "default", "p", "warm", HELD, float(number), memory)
             transaction.put_instance(Instance(f"pdk-{uid}", *row, member_uid=uid, host=host))
     return uids
@@ -100,9 +101,9 @@ def snapshot_of(store: SqlStore) -> Snapshot:
 
 def _container(member: Instance, template: SandboxTemplateSpec) -> Container:
     spec = SandboxSpec.model_validate(SPEC)
-    rendered = render(spec, template, name=member.state.hostname, uid=member.uid, policy=Policy())
+    rendered = render(spec, template, name=member.state.container.hostname, uid=member.uid, policy=Policy())
     return Container(
-        id=member.state.container,
+        id=member.state.container.id,
         name=member.name,
         uid=member.uid,
         state=State.RUNNING,

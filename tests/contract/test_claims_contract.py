@@ -13,6 +13,7 @@ import pytest
 
 from tests.contract.claim_worlds import HELD, WHOLE, fill, fill_hosts, move_in, move_out
 from tests.contract.store_worlds import BACKENDS, World, make_world
+from tests.instance_states import changed_state
 
 CLAIMS = int(os.environ.get("PADDOCK_TEST_CLAIMS", "200"))
 # The machine may have other work: what is slow is not wrong.
@@ -58,7 +59,7 @@ def test_ready_members_of_other_hosts_are_taken_oldest_first(world: World) -> No
     with store.transaction() as transaction:
         first = transaction.ready_member("p-uid", "k", besides="a")
         assert first is not None
-        assert (first.uid, first.host, first.state.ready_key) == (uids[1], "b", "k")
+        assert (first.uid, first.host, first.state.claim.ready_key) == (uids[1], "b", "k")
         transaction.put_instance(replace(first, role="sandbox"))
         second = transaction.ready_member("p-uid", "k", besides="a")
         assert second is not None
@@ -69,7 +70,7 @@ def test_ready_members_of_other_hosts_are_taken_oldest_first(world: World) -> No
         ready_member = transaction.ready_member("p-uid", "k", besides="a")
         assert ready_member is not None
         assert ready_member.uid == uids[3]
-        transaction.put_instance(replace(ready_member, state=replace(ready_member.state, ready_key="")))
+        transaction.put_instance(replace(ready_member, state=changed_state(ready_member.state, ready_key="")))
     with store.transaction() as transaction:
         for pool, key in (("p-uid", "k"), ("p-uid", ""), ("q-uid", "k"), ("p-uid", "unknown")):
             assert transaction.ready_member(pool, key, besides="a") is None

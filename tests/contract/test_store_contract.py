@@ -13,7 +13,7 @@ from sqlalchemy import update
 
 from controller.kinds.meta import StoredObject
 from controller.kinds.observed.activity import StoredUse
-from controller.kinds.planning.instance_record import Failure, InstanceState, Termination
+from controller.kinds.planning.instance_state import Failure, Termination
 from controller.kinds.planning.plan import Deletion, StatusWrite, Writes
 from controller.kinds.quota import Amount, host_scope
 from controller.kinds.runtime.container import Limits
@@ -23,6 +23,7 @@ from controller.store.sql_store import SqlStore
 from tests.contract.store_worlds import BACKENDS, World, box, event, insert, instance, make_world, refusal
 from tests.daemon import wait_for
 from tests.examples import examples
+from tests.instance_states import instance_state
 
 
 @pytest.fixture(params=BACKENDS)
@@ -530,7 +531,7 @@ class TestTurns:
 
     def test_instances_come_back_as_they_were(self, store: SqlStore) -> None:
         [stored] = insert(store, box())
-        memory = InstanceState(
+        memory = instance_state(
             restarts=3,
             crashes=2,
             last_end=Termination("c", 137, "OOMKilled", 1.25, 2.5),
@@ -550,8 +551,8 @@ class TestTurns:
         now = instance(first, member_uid="own")
         changes: list[dict[str, Any]] = [
             {},
-            {"state": InstanceState(restarts=1)},
-            {"state": InstanceState(pool="p", user_id=2_000_000, ready_key="k")},
+            {"state": instance_state(restarts=1)},
+            {"state": instance_state(pool="p", user_id=2_000_000, ready_key="k")},
             {"created_at": 9.5},
             {"role": "warm"},
             {"host": "b"},
@@ -570,42 +571,42 @@ class TestTurns:
     def test_an_instance_is_compared_and_set(self, store: SqlStore) -> None:
         a, b = insert(store, box("a"), box("b"))
         first = store.record(Writes(instances=(instance(a), instance(b))))
-        ours = replace(first[a.uid], state=InstanceState(restarts=1))
+        ours = replace(first[a.uid], state=instance_state(restarts=1))
         assert store.record(Writes(instances=(ours,)))[a.uid].version == 2
         for stale in (ours, instance(a), replace(ours, version=3), replace(instance(b), member_uid="new", version=1)):
             writes = Writes(
-                instances=(replace(first[b.uid], state=InstanceState(restarts=9)), stale),
+                instances=(replace(first[b.uid], state=instance_state(restarts=9)), stale),
                 statuses=(StatusWrite(b.ref, {"x": 1}),),
                 events=(event(b),),
             )
             error = refusal(lambda writes=writes: store.record(writes))
             assert isinstance(error, Conflict)
             assert "read it again" in str(error)
-        assert [(entry.version, entry.state.restarts) for entry in store.instances()] == [(2, 1), (1, 0)]
+        assert [(entry.version, entry.state.runs.restarts) for entry in store.instances()] == [(2, 1), (1, 0)]
         assert [entry.uid for entry in store.instances([b.uid, "nobody"])] == [b.uid]
         assert list(store.instances([])) == []
         assert (store.revision(), list(store.events())) == (2, [])
 
     def test_no_two_instances_have_one_user_id(self, store: SqlStore) -> None:
         a, b = insert(store, box("a"), box("b"))
-        memory = InstanceState(user_id=2_000_000)
+        memory = instance_state(user_id=2_000_000)
         [ours] = store.record(Writes(instances=(instance(a, state=memory),))).values()
         writes = Writes(instances=(instance(b, state=memory),), events=(event(b),))
         assert isinstance(refusal(lambda: store.record(writes)), Conflict)
         assert [entry.uid for entry in store.instances()] == [a.uid]
-        both = Writes(instances=(replace(ours, state=InstanceState()), instance(b)))
+        both = Writes(instances=(replace(ours, state=instance_state()), instance(b)))
         store.record(both)
         with store.transaction() as transaction:
             transaction.remove(a)
         [remaining] = store.instances()
         store.record(Writes(instances=(replace(remaining, state=memory),)))
-        assert [entry.state.user_id for entry in store.instances()] == [2_000_000]
+        assert [entry.state.security.user_id for entry in store.instances()] == [2_000_000]
 
     def test_a_user_id_is_given_once_on_each_host(self, store: SqlStore) -> None:
         a, b = insert(store, box("a"), box("b"))
-        memory = InstanceState(user_id=2_000_000)
+        memory = instance_state(user_id=2_000_000)
         store.record(Writes(instances=(instance(a, state=memory), instance(b, state=memory, host="b"))))
-        assert {entry.host: entry.state.user_id for entry in store.instances()} == dict.fromkeys(
+        assert {entry.host: entry.state.security.user_id for entry in store.instances()} == dict.fromkeys(
             ("host", "b"), 2_000_000
         )
         occupied = replace(store.instances([b.uid])[0], host="host")

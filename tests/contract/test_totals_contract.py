@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from sqlalchemy import delete
 
 from controller.kinds.meta import ObjectRef, StoredObject
-from controller.kinds.planning.instance_record import Instance, InstanceState
+from controller.kinds.planning.instance_record import Instance
 from controller.kinds.planning.plan import Deletion, Writes
 from controller.kinds.quota import Amount, Ceiling, amount_of, host_scope, pool_scope, replicas_scope
 from controller.kinds.runtime.container import Limits
@@ -23,6 +23,7 @@ from controller.store.schema import objects
 from controller.store.sql_store import SqlStore
 from tests.contract.store_worlds import BACKENDS, World, both_stores, box, event, insert, instance, make_world
 from tests.examples import examples
+from tests.instance_states import instance_state
 
 NAMESPACES, NAMES, POOLS = ("default", "team"), ("a", "b", "c"), ("", "p", "q")
 HOSTS = ("host", "b")
@@ -194,7 +195,7 @@ def _writes(what: str, ref: ObjectRef, generation: int, row: Instance) -> Writes
 
 def _row(obj: StoredObject, held: Sequence[Instance], role: str, pool: str, limits: Limits) -> Instance:
     version = held[0].version if held else 0
-    created = instance(obj, role=role, reserves=limits, version=version, state=InstanceState(pool=pool))
+    created = instance(obj, role=role, reserves=limits, version=version, state=instance_state(pool=pool))
     return replace(created, name=f"pdk-{obj.uid}")
 
 
@@ -204,9 +205,9 @@ def _summed(store: SqlStore) -> Mapping[str, Amount]:
         mine = amount_of(entry.reserves, int(entry.role == "sandbox"))
         for scope in (entry.namespace, host_scope(entry.host)):
             document[scope] += mine
-        if entry.state.pool:
-            document[pool_scope(entry.state.pool)] += replace(mine, sandboxes=0)
-            document[replicas_scope(entry.state.pool)] += Amount(sandboxes=1)
+        if entry.state.claim.pool:
+            document[pool_scope(entry.state.claim.pool)] += replace(mine, sandboxes=0)
+            document[replicas_scope(entry.state.claim.pool)] += Amount(sandboxes=1)
     return document
 
 

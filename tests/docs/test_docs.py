@@ -12,7 +12,7 @@ import pytest
 
 from controller.cli.main import cli
 from controller.cli.options import split_flag_values
-from controller.kinds.planning.instance_record import END_REASONS
+from controller.kinds.planning.instance_state import END_REASONS
 from controller.plan.base.events import REASONS
 from controller.plan.sandbox.status import CONDITIONS, FIELDS
 from controller.settings import Settings

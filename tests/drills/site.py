@@ -138,7 +138,9 @@ class Site:
         store = SqlStore(self.daemon.environment.get("PADDOCK_DATABASE_URL") or f"sqlite:///{self.folder}/paddock.db")
         store.open()
         try:
-            return sum(instance.state.crashes + bool(instance.state.failure) for instance in store.instances())
+            return sum(
+                instance.state.runs.crashes + bool(instance.state.backoff.failure) for instance in store.instances()
+            )
         finally:
             store.close()
 

@@ -12,11 +12,11 @@ import pytest
 
 from controller.engine.engine import DockerEngine
 from controller.kinds.planning.action import RemoveContainer, StartContainer
-from controller.kinds.planning.instance_record import InstanceState
 from controller.kinds.planning.outcome import START_BLOCKED, Ok, Transient
 from controller.plan.sandbox.deaths import end_of
 from tests.contract.engine_worlds import DockerHand, WallClock, World, docker_world, ok
 from tests.daemon import wait_for
+from tests.instance_states import instance_state
 from tests.lab.engine import PrivateEngine, private_engine
 
 NEWER = "PADDOCK_TEST_NEWER" in os.environ  # a later Debian's engine, in a lab
@@ -57,7 +57,7 @@ def test_exits_due_to_the_engine_are_known(private: PrivateEngine, world: World,
     world.until(lambda: world.engine.observe().blind)
     private.start()
     world.until(lambda: not world.engine.observe().blind and world.state(uid) == "exited", 60)
-    assert end_of(world.only(uid), InstanceState(), world.engine.observe().lost).reason == "EngineLost"
+    assert end_of(world.only(uid), instance_state(), world.engine.observe().lost).reason == "EngineLost"
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
@@ -81,7 +81,7 @@ def test_exits_due_to_the_host_are_known(private: PrivateEngine, world: World) -
     world.until(lambda: world.engine.observe().blind)
     private.start()
     world.until(lambda: not world.engine.observe().blind and world.state(uid) == "exited", 60)
-    assert end_of(world.only(uid), InstanceState(), world.engine.observe().lost).reason == "EngineLost"
+    assert end_of(world.only(uid), instance_state(), world.engine.observe().lost).reason == "EngineLost"
 
 
 def test_a_later_daemon_knows_the_downtime(private: PrivateEngine, world: World) -> None:
@@ -94,7 +94,7 @@ def test_a_later_daemon_knows_the_downtime(private: PrivateEngine, world: World)
     again = World(world.instance_id, later, later.streams, world.hand)
     try:
         again.settled()
-        assert end_of(again.only(uid), InstanceState(), later.observe().lost).reason == "EngineLost"
+        assert end_of(again.only(uid), instance_state(), later.observe().lost).reason == "EngineLost"
     finally:
         later.close()
 

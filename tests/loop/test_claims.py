@@ -334,7 +334,7 @@ def test_a_used_sandbox_that_a_restored_store_takes_for_warm_is_destroyed(
     if is_renamed:
         harness.engine.rename(member.name, f"pdk-used-{member.uid[:8]}")
     else:
-        harness.engine.mark_used(member.state.container)
+        harness.engine.mark_used(member.state.container.id)
         harness.engine.observe_now()
     harness.run_pass()
     harness.refer("a", "t", poolPolicy="Require")
@@ -343,7 +343,7 @@ def test_a_used_sandbox_that_a_restored_store_takes_for_warm_is_destroyed(
     assert sandbox is not None
     assert sandbox.uid != member.uid
     assert harness.condition("a", "Ready") == "True Running"
-    assert member.state.container not in {
+    assert member.state.container.id not in {
         entry.id for container in harness.engine.observe().containers.values() for entry in container
     }
     assert counts(harness)[0] == 1

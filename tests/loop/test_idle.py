@@ -163,7 +163,7 @@ def test_an_exec_that_begins_while_the_reaper_decides_wins(
     assert streams
     assert not any(isinstance(entry, SignalContainer) for entry in harness.engine.calls)
     assert [chunk.data for chunk in streams[0]] == [b"hello\n", b"0"]
-    assert memory(harness).idled_generation == 0
+    assert memory(harness).lifecycle.idled.generation == 0
 
 
 def test_an_exec_that_comes_during_the_stop_waits_and_runs_in_the_next_run(harness: LoopHarness) -> None:

@@ -59,7 +59,7 @@ class Life(RuleBasedStateMachine):
 
     def _remembered(self, name: str) -> bool:
         """Return True if the store knows this container as ours; only its name tells that of one just made."""
-        containers = {instance.state.container for instance in self.harness.store.instances()}
+        containers = {instance.state.container.id for instance in self.harness.store.instances()}
         return self.harness.engine.box(name).id in containers
 
     @rule(name=NAMES, spec=SPECS, patient=st.booleans())

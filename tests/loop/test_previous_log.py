@@ -10,7 +10,7 @@ from hypothesis import given
 from controller.kinds.common.chunk import Chunk
 from controller.kinds.common.log_lines import last_lines
 from controller.kinds.observed.observed import Container, State
-from controller.kinds.planning.instance_record import Termination
+from controller.kinds.planning.instance_state import Termination
 from controller.kinds.registry import Kind, discover
 from controller.service import errors
 from controller.service.sandbox.previous_log import PreviousLog, window

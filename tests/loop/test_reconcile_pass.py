@@ -8,6 +8,7 @@ import pytest
 from controller.kinds.planning.action import CreateContainer
 from controller.ports import StoreError
 from tests.contract.store_worlds import World
+from tests.instance_states import changed_state
 from tests.loop.harness import LoopHarness, killed_at_each_step
 
 
@@ -89,13 +90,13 @@ def test_a_moved_on_instance_is_read_again(harness: LoopHarness) -> None:
     harness.apply("web")
     harness.settle()
     (instance,) = harness.store.instances()
-    harness.store.record(Writes(instances=(replace(instance, state=replace(instance.state, restarts=7)),)))
+    harness.store.record(Writes(instances=(replace(instance, state=changed_state(instance.state, restarts=7)),)))
     harness.engine.kill(harness.container_name("web"))
     with pytest.raises(Conflict):
         harness.run_pass()
     harness.settle()
     assert harness.condition("web", "Ready") == "True Running"
-    assert harness.store.instances()[0].state.restarts == 8
+    assert harness.store.instances()[0].state.runs.restarts == 8
 
 
 def deeds_of(harness: LoopHarness) -> tuple[Callable[[], object], ...]:

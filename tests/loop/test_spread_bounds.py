@@ -279,7 +279,7 @@ def test_no_history_over_two_hosts_exceeds_a_pools_bounds(steps: list[tuple[str,
 
 def _held(fleet: Fleet) -> Amount:
     """Sum and number of the pool's members and claimed sandboxes, by the rows themselves."""
-    mine = [instance for instance in fleet.hosts.one.store.instances() if instance.state.pool == whole_uid(fleet)]
+    mine = [instance for instance in fleet.hosts.one.store.instances() if instance.state.claim.pool == whole_uid(fleet)]
     total = Amount(sandboxes=len(mine))
     for entry in mine:
         total += amount_of(entry.reserves)

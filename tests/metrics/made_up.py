@@ -9,11 +9,13 @@ from controller.kinds.common.labels import container_name
 from controller.kinds.meta import StoredObject
 from controller.kinds.observed.observed import Container, HostFacts, Observation, State
 from controller.kinds.observed.usage import LayerUsage, NetworkUsage, Usage
-from controller.kinds.planning.instance_record import Instance, InstanceState, Termination
+from controller.kinds.planning.instance_record import Instance
+from controller.kinds.planning.instance_state import InstanceState, Termination
 from controller.kinds.planning.snapshot import Sandbox, Snapshot
 from controller.kinds.runtime.container import Limits
 from controller.kinds.sandbox import SandboxSpec
 from controller.metrics.catalogue.objects import CONDITIONS
+from tests.instance_states import instance_state
 
 NOW = 1_700_000_000.0
 MIB = 1 << 20
@@ -126,7 +128,7 @@ def instance(obj: StoredObject, memory: InstanceState | None = None) -> Instance
         role="sandbox",
         reserves=LIMITS,
         created_at=NOW - 100,
-        state=memory or InstanceState(restarts=2, last_end=end),
+        state=memory or instance_state(restarts=2, last_end=end),
     )
 
 

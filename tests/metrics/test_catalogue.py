@@ -7,7 +7,6 @@ from dataclasses import replace
 import pytest
 
 from controller.kinds.observed.activity import Activity
-from controller.kinds.planning.instance_record import InstanceState
 from controller.metrics.catalogue import CATALOGUE, CONTAINERS, HOST, METER, MODELS, OBJECTS, POOLS, QUOTAS
 from controller.metrics.catalogue.family import Family
 from controller.metrics.collectors import collect
@@ -16,6 +15,7 @@ from controller.metrics.host import HostCollector
 from controller.metrics.meter import PrometheusMeter
 from controller.metrics.objects import ObjectCollector
 from controller.metrics.registry import new_registry
+from tests.instance_states import instance_state
 from tests.metrics.made_up import SPEC, MadeUpUsage, container, instance, layers, many, sandbox, snapshot
 
 SUFFIXES = ("_bucket", "_sum", "_count")
@@ -96,7 +96,7 @@ def test_a_sandbox_costs_at_most_60_series() -> None:
     conditions[:] = [condition for condition in conditions if condition["type"] not in features]
     conditions[1].update(status="False", reason="CrashLoopBackOff")
     observed = replace(snapshot(worst, containers=[container(worst.obj)]), activity={worst.obj.uid: Activity(1.0)})
-    assert instance(worst.obj).state != InstanceState()
+    assert instance(worst.obj).state != instance_state()
     usage = ContainerCollector(lambda: observed, MadeUpUsage(), layers=lambda: layers(observed))
     collectors = usage, ObjectCollector(lambda: observed)
     samples = [sample for collector in collectors for metric in collector.collect() for sample in metric.samples]

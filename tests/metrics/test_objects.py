@@ -8,13 +8,14 @@ from prometheus_client import generate_latest
 
 from controller.kinds.meta import StoredObject
 from controller.kinds.observed.activity import Activity, StoredUse
-from controller.kinds.planning.instance_record import InstanceState, Termination
+from controller.kinds.planning.instance_state import Termination
 from controller.kinds.planning.snapshot import Sandbox, Snapshot
 from controller.kinds.securityprofile import StoredProfile, stored_profile
 from controller.metrics.catalogue.objects import CONDITIONS, STATES
 from controller.metrics.objects import ObjectCollector
 from controller.metrics.registry import Registry
 from controller.metrics.render import plain_text
+from tests.instance_states import instance_state
 from tests.metrics.made_up import MIB, NOW, SPEC, Scraped, instance, many, sandbox, scrape, snapshot
 
 HERE = {"namespace": "default", "sandbox": "box"}
@@ -58,7 +59,7 @@ def test_what_differs_is_counted_where_detail_is_asked_for() -> None:
 
 
 def test_use_is_shown_from_the_store_from_memory_and_while_it_goes_on() -> None:
-    stored = instance(BOX.obj, InstanceState(use=StoredUse(NOW - 50, open=False, noted_at=NOW - 50, generation=3)))
+    stored = instance(BOX.obj, instance_state(use=StoredUse(NOW - 50, open=False, noted_at=NOW - 50, generation=3)))
     observed = replace(snapshot(BOX), instances={BOX.obj.uid: stored})
 
     def shown(*used: Activity) -> float | None:
@@ -149,13 +150,13 @@ def test_a_spec_that_cannot_be_read_still_shows_its_object() -> None:
 @pytest.mark.parametrize(("reason", "shown_as"), [("OOMKilled", "OOMKilled"), ("Gremlins", "other")])
 def test_the_last_end_keeps_to_the_list_of_reasons(reason: str, shown_as: str) -> None:
     end = Termination("id-before", 137, reason, NOW - 90, NOW - 70)
-    observed = replace(snapshot(BOX), instances={BOX.obj.uid: instance(BOX.obj, InstanceState(last_end=end))})
+    observed = replace(snapshot(BOX), instances={BOX.obj.uid: instance(BOX.obj, instance_state(last_end=end))})
     assert scraped(observed).value("paddock_sandbox_status_last_termination_reason", **HERE, reason=shown_as) == 1
 
 
 def test_a_sandbox_that_never_ended_has_no_last_end() -> None:
     printed = scraped(
-        replace(snapshot(BOX), instances={BOX.obj.uid: instance(BOX.obj, InstanceState(restarts=0, crashes=1))})
+        replace(snapshot(BOX), instances={BOX.obj.uid: instance(BOX.obj, instance_state(restarts=0, crashes=1))})
     )
     assert printed.value("paddock_sandbox_status_restarts_total", **HERE) == 0
     assert printed.value("paddock_sandbox_status_last_termination_exit_code", **HERE) is None
@@ -200,7 +201,7 @@ def test_lines_that_are_kept_are_those_of_a_new_collector() -> None:
         {},
         {"sandboxes": {uid: replace(box, obj=replace(box.obj, labels={"team": "a"}))}},
         {"observed": replace(first.observed, containers={})},
-        {"instances": {uid: instance(box.obj, InstanceState(restarts=9))}},
+        {"instances": {uid: instance(box.obj, instance_state(restarts=9))}},
         {"activity": {uid: Activity(1.0, open=1)}},
         {"profiles": own()},
         {"profiles": own(network={"mode": "none"})},

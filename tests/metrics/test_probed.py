@@ -5,7 +5,6 @@ from typing import Any
 
 import pytest
 
-from controller.kinds.planning.instance_record import InstanceState
 from controller.kinds.planning.snapshot import Snapshot
 from controller.kinds.runtime.probe import (
     OneSuccessProbe,
@@ -18,6 +17,7 @@ from controller.kinds.runtime.probe import (
     Watch,
 )
 from controller.metrics.containers import ContainerCollector
+from tests.instance_states import instance_state
 from tests.metrics.made_up import SPEC, MadeUpUsage, container, instance, sandbox, scrape, snapshot
 
 TCP = {"tcpSocket": {"port": 80}}
@@ -30,7 +30,7 @@ PROBE: Probe = OneSuccessProbe(tcp_socket=TcpSocketAction(port=80), failure_thre
 def health(checked: ProbeProgress | None, failures: int = 0, **changes: Any) -> dict[str, float]:
     """By status, what is told of the sandbox whose probes have come to that."""
     observed = snapshot(WATCHED)
-    memory = InstanceState(checked=checked)
+    memory = instance_state(checked=checked)
     tally = Tally(ProbeResult("failure"), failures=failures)
     probed = ProbeState(RUN, (Watch("liveness", PROBE, RUN, 1, 0.0),), {"liveness": tally})
     instances, probes = {WATCHED.obj.uid: instance(WATCHED.obj, memory)}, {WATCHED.obj.uid: probed}

@@ -19,7 +19,8 @@ from controller.kinds.meta import StoredObject
 from controller.kinds.observed.activity import Activity, CpuSample, StoredUse
 from controller.kinds.observed.observed import Container, FrozenMemory, HostFacts, Observation, OutOfBandSettings, State
 from controller.kinds.observed.swap import UNKNOWN_ABILITY, HibernationAbility
-from controller.kinds.planning.instance_record import Failure, Hibernation, Instance, InstanceState, Termination
+from controller.kinds.planning.instance_record import Instance
+from controller.kinds.planning.instance_state import Failure, Hibernation, InstanceState, Termination
 from controller.kinds.planning.outcome import Ok, Terminal, Transient, Waiting
 from controller.kinds.planning.plan import Plan
 from controller.kinds.planning.snapshot import Result, Sandbox, Snapshot
@@ -33,6 +34,7 @@ from controller.plan.host import plan
 from controller.policy.levels.levels import Policy
 from controller.policy.sandbox import Rendered, render
 from tests.fakes.inside import inside_of
+from tests.instance_states import instance_state
 
 POLICY = Policy(host_cpus=2, host_roots=(HostRoot(path="/srv/projects"),))
 INSTANCE = "store-1"
@@ -174,7 +176,7 @@ def memory(box: Sandbox, *, now: float = NOW, **said: Any) -> InstanceState:
             image=failure.get("image", ""),
         )
     made_from = said.pop("made_from", created.template_fields)
-    return InstanceState(template=created.template_hash, made_from=made_from, last_end=end, failure=failure, **said)
+    return instance_state(template=created.template_hash, made_from=made_from, last_end=end, failure=failure, **said)
 
 
 def activity(box: Sandbox, *, now: float = NOW, **said: Any) -> Activity:

@@ -132,7 +132,7 @@ def test_another_level_is_another_network_both_ways(history: History) -> None:
     assert set(history.engine.networks) == {UPLINK}
     assert history.condition("web", "NetworkReady") == "True NoNetwork"
     (record,) = history.instances()
-    assert record.state.subnet == ""
+    assert record.state.network.subnet == ""
 
 
 def test_all_of_it_goes_with_the_sandbox(history: History) -> None:

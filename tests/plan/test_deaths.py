@@ -87,7 +87,7 @@ def test_the_end_of_a_removed_container_is_known_by_what_the_engine_told(history
     document = record(history)
     assert (document["reason"], document["exitCode"]) == ("Killed", 137)
     assert "removed before" in document["logNote"]
-    assert history.instances()[0].state.crashes == 0
+    assert history.instances()[0].state.runs.crashes == 0
 
 
 def test_a_replaced_container_was_superseded(history: History) -> None:
@@ -119,7 +119,7 @@ def test_a_sandbox_lost_with_its_engine_starts_at_once_and_has_not_crashed(
         assert history.condition("web", "Ready") == "True Running"
     assert history.engine.box(name).started_at > 0
     memory = history.instances()[0].state
-    assert (memory.crashes, memory.restarts) == (0, 4)
+    assert (memory.runs.crashes, memory.runs.restarts) == (0, 4)
 
 
 @pytest.mark.parametrize(("policy", "exit_code"), [("Always", 143), ("OnFailure", 0)])
@@ -131,7 +131,7 @@ def test_an_end_that_is_told_before_the_engine_goes_is_taken_back(
         history.engine.exit(name, 1)
         history.settle()
         history.clock.advance(60)
-    crashes = history.instances()[0].state.crashes
+    crashes = history.instances()[0].state.runs.crashes
     history.engine.shut_down(exit_code)
     history.settle(seconds=0)
     assert record(history)["reason"] != "EngineLost"
@@ -142,7 +142,7 @@ def test_an_end_that_is_told_before_the_engine_goes_is_taken_back(
     history.settle(seconds=0)
     assert record(history)["reason"] == "EngineLost"
     assert history.condition("web", "Ready") == "True Running"
-    assert history.instances()[0].state.crashes == crashes
+    assert history.instances()[0].state.runs.crashes == crashes
 
 
 def test_a_sandbox_lost_with_its_engine_is_finished_when_it_never_restarts(history: History) -> None:
@@ -162,7 +162,7 @@ def test_one_that_ends_before_its_start_is_noted_has_ended_by_itself(history: Hi
         assert record(history)["reason"] == reason
     assert history.condition("web", "Finished") == "True Completed"
     memory = history.instances()[0].state
-    assert (memory.crashes, memory.restarts) == (2, 1)
+    assert (memory.runs.crashes, memory.runs.restarts) == (2, 1)
 
 
 def test_an_end_that_the_engine_did_not_see_is_no_fault_of_the_sandbox(history: History) -> None:
@@ -175,7 +175,7 @@ def test_an_end_that_the_engine_did_not_see_is_no_fault_of_the_sandbox(history: 
     history.settle(seconds=0)
     assert record(history)["reason"] == "EngineLost"
     memory = history.instances()[0].state
-    assert (memory.crashes, memory.restarts) == (0, 2)
+    assert (memory.runs.crashes, memory.runs.restarts) == (0, 2)
 
 
 def test_a_lost_engine_forgives_no_crash(history: History) -> None:

@@ -92,7 +92,7 @@ def test_it_is_joined_and_left_while_it_runs(history: History) -> None:
     running(history, peers=False)
     assert networks(history) == (sealed_name(uid),)
     assert history.engine.box(history.container_name("web")).id == before
-    assert [instance.state.peers for instance in history.instances()] == ["", ""]
+    assert [instance.state.network.peers_subnet for instance in history.instances()] == ["", ""]
 
 
 def test_the_bridge_goes_when_nobody_asks_for_it_any_more(history: History) -> None:

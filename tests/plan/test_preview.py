@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from controller.kinds.planning.action import ReadTail
-from controller.kinds.planning.instance_record import InstanceState
+from controller.kinds.planning.instance_state import InstanceState
 from controller.plan.explain.preview import Forecast, preview
 from controller.policy.profiles import as_seen
 from tests.plan.case_file import NOW, POLICY, container, instance, memory, sandbox, snapshot, uid_of

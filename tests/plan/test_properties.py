@@ -23,12 +23,13 @@ from controller.kinds.planning.action import (
     UpdateLimits,
     WakeContainer,
 )
-from controller.kinds.planning.instance_record import Instance, InstanceState
+from controller.kinds.planning.instance_record import Instance
 from controller.kinds.planning.outcome import Ok
 from controller.kinds.planning.plan import Plan
 from controller.kinds.planning.snapshot import Result, Sandbox, Snapshot
 from controller.plan.base.memo import Memo
 from tests.examples import examples
+from tests.instance_states import instance_state
 from tests.plan.case_file import NOW, container, decide, instance, rendered, sandbox, snapshot, uid_of
 
 NAMES = ("a", "b", "c")
@@ -75,7 +76,7 @@ def hosts(draw: st.DrawFn) -> Snapshot:
                 )
             )
     instances = {
-        box.obj.uid: instance(box, InstanceState(container=f"{box.obj.name}-c{draw(st.integers(0, 1))}"))
+        box.obj.uid: instance(box, instance_state(container=f"{box.obj.name}-c{draw(st.integers(0, 1))}"))
         for box in sandboxes
     }
     strange = sandbox("stranger", {"template": {"image": "z:1"}})
@@ -88,7 +89,9 @@ def own(host: Snapshot, uid: str) -> list[Container]:
     """The object's own containers: by name, or by its recorded state."""
     box, state = host.sandboxes[uid], host.instances[uid].state
     containers = host.observed.containers.get(uid, ())
-    return [c for c in containers if c.name == rendered(box).config.name or c.id in (state.container, state.run[0])]
+    return [
+        c for c in containers if c.name == rendered(box).config.name or c.id in (state.container.id, state.runs.last[0])
+    ]
 
 
 def actions(planned: Plan) -> list[Action]:

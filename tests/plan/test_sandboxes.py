@@ -66,7 +66,7 @@ def test_failed_calls_back_off_and_are_forgotten(history: History) -> None:
     history.settle()
     assert history.clock.now() - before == pytest.approx(1 + 2 + 4, abs=0.1)
     assert history.condition("web", "Degraded") == "False AsExpected"
-    assert history.instances()[0].state.failure is None
+    assert history.instances()[0].state.backoff.failure is None
 
 
 def test_readiness_names_a_missing_image_at_each_try(history: History) -> None:
@@ -132,7 +132,7 @@ def test_an_engine_that_goes_away_in_the_middle_grows_no_back_off(history: Histo
     history.engine.observe_now(full=True)
     history.settle()
     assert history.condition("web", "Ready") == "True Running"
-    assert history.instances()[0].state.failure is None
+    assert history.instances()[0].state.backoff.failure is None
 
 
 def test_a_foreign_container_on_our_name_is_left_alone(history: History) -> None:

@@ -7,9 +7,10 @@ import pytest
 
 from controller.kinds.observed.activity import Activity
 from controller.kinds.observed.observed import Container, State
-from controller.kinds.planning.instance_record import state_from_json, state_to_json
+from controller.kinds.planning.instance_json import state_from_json, state_to_json
 from controller.kinds.planning.snapshot import Sandbox, Snapshot
 from controller.plan.sandbox.status import CONDITIONS, FIELDS, OPTIONAL_CONDITIONS, carried
+from tests.instance_states import changed_state
 from tests.plan.case_file import container, decide, instance, memory, read, sandbox, snapshot
 from tests.plan.test_cases import CASES
 
@@ -78,10 +79,12 @@ def test_blind_pass_keeps_what_was_observed_last() -> None:
 )
 def test_launch_of_an_older_record_is_read(stored: dict[str, str], shown: tuple[str, str]) -> None:
     state = state_from_json(dict(stored))
-    assert (state.launch, state.launch_reason) == shown
+    assert (state.claim.launch, state.claim.launch_reason) == shown
     assert state_from_json(state_to_json(state)) == state
     box = sandbox("a", {"template": {"image": "a:1"}})
-    observed = instance(box, replace(memory(box), launch=state.launch, launch_reason=state.launch_reason))
+    observed = instance(
+        box, changed_state(memory(box), launch=state.claim.launch, launch_reason=state.claim.launch_reason)
+    )
     [write] = decide(snapshot([box], [container(box)], instances={box.obj.uid: observed})).writes.statuses
     assert (write.status["launchType"], write.status["launchReason"]) == shown
 

@@ -54,7 +54,7 @@ def running(box: Sandbox, record: Instance, policy: Policy = OWNING, **said: Any
     assert box.spec is not None
     assert box.template is not None
     names = {"name": box.obj.name, "uid": box.obj.uid}
-    rendered = render(box.spec, box.template, policy=policy, user_id=record.state.user_id, **names)  # type: ignore[arg-type]
+    rendered = render(box.spec, box.template, policy=policy, user_id=record.state.security.user_id, **names)  # type: ignore[arg-type]
     observed = container(box, **said)
     return replace(observed, config_hash=rendered.config_hash, user=rendered.config.user)
 
@@ -62,7 +62,7 @@ def running(box: Sandbox, record: Instance, policy: Policy = OWNING, **said: Any
 def test_a_new_container_runs_as_the_recorded_id() -> None:
     created = decided(snapshot([one("a", workspace={}), one("b", user="34567:34567")], []))
     reserved = records(created)
-    assert (reserved["a-uid"].state.user_id, reserved["b-uid"].state.user_id) == (OWN.first, 0)
+    assert (reserved["a-uid"].state.security.user_id, reserved["b-uid"].state.security.user_id) == (OWN.first, 0)
     actions = creations(created)
     assert actions["a-uid"].config.user == f"{OWN.first}:{OWN.first}"
     assert actions["b-uid"].config.user == "34567:34567"
@@ -97,7 +97,7 @@ def test_a_container_of_an_image_user_stays_as_it_is(level: str) -> None:
     stored = {"a-uid": replace(record, version=1)}
     kept_plan = decided(snapshot([box], [before], instances=stored))
     assert not creations(kept_plan)
-    assert not any(instance.state.user_id for instance in kept_plan.writes.instances)
+    assert not any(instance.state.security.user_id for instance in kept_plan.writes.instances)
     assert not any(isinstance(action, SignalContainer) for group in kept_plan.groups for action in group.actions)
     rendered = render(box.spec, box.template, name="a", uid="a-uid", policy=OWNING)  # type: ignore[arg-type]
     assert rendered.config_hash == before.config_hash
@@ -109,18 +109,18 @@ def test_a_running_container_keeps_its_user_until_its_next_generation() -> None:
     box, shared = one(), decided(snapshot([one()], []), policy=POLICY)
     record = records(shared)["a-uid"]
     before = running(box, record, POLICY, template="as now")
-    assert (record.state.user_id, before.user) == (0, "20000:20000")
+    assert (record.state.security.user_id, before.user) == (0, "20000:20000")
     stored = {"a-uid": replace(record, version=1)}
     kept_plan = decided(snapshot([box], [before], instances=stored))
     assert not kept_plan.groups
-    assert not any(instance.state.user_id for instance in kept_plan.writes.instances)
+    assert not any(instance.state.security.user_id for instance in kept_plan.writes.instances)
     stopped = replace(before, state=State.EXITED, exit_code=0)
     again = decided(snapshot([box], [stopped], instances=stored))
     assert not creations(again)
     later = one(generation=2, image="a:2")
     renewed = decided(snapshot([later], [stopped], instances=stored))
     assert creation(renewed).config.user == f"{OWN.first}:{OWN.first}"
-    assert records(renewed)["a-uid"].state.user_id == OWN.first
+    assert records(renewed)["a-uid"].state.security.user_id == OWN.first
     mine = {"a-uid": records(renewed)["a-uid"]}
     without = decided(snapshot([later], [], instances=mine), policy=POLICY)
     assert creation(without).config.user == f"{OWN.first}:{OWN.first}", "it keeps what it has"
@@ -177,10 +177,10 @@ def test_no_id_is_used_twice_at_a_time() -> None:
         document |= records(
             decided(snapshot(list(sandboxes.values()), [*alive.values(), *stale], instances=document), memo)
         )
-        ids = [entry.state.user_id for entry in document.values()]
+        ids = [entry.state.security.user_id for entry in document.values()]
         assert len(set(ids)) == len(ids) == len(sandboxes)
         assert {number in OWN for number in ids} == {True}
-        new = [document[entry.obj.uid].state.user_id for entry in fresh]
+        new = [document[entry.obj.uid].state.security.user_id for entry in fresh]
         assert not {own_id(entry.user) for entry in stale} & set(new)
         assert not set(order[-MOST_LIVE:]) & set(new), "the one that was free for longest comes first"
         order += new

@@ -42,7 +42,7 @@ def test_writable_folders_become_parts_in_order() -> None:
         ("volume", "/shared", "shared"),
     ]
     assert plan.captures_root
-    assert [omission.path for omission in plan.omitted] == ["/src", "/shared", "/models"]
+    assert [omission.name for omission in plan.omitted] == ["/src", "/shared", "/models"]
 
 
 @pytest.mark.parametrize(
@@ -61,7 +61,7 @@ def test_only_a_running_sandbox_here_is_frozen(state: State, is_local: bool, fre
 def test_from_another_machine_only_the_root_layer_comes() -> None:
     plan = plan_of(is_local=False)
     assert (plan.captures_root, plan.folders) == (True, ())
-    assert [omission.path for omission in plan.omitted] == ["/tmp", *(mount.path for mount in MOUNTS)]
+    assert [omission.name for omission in plan.omitted] == ["/tmp", *(mount.path for mount in MOUNTS)]
     refusal = plan_capture(replace(REQUEST, writable=False), RUNNING, is_local=False)
     assert isinstance(refusal, CaptureRefusal)
     assert (refusal.reason, refusal.is_retried) == ("EngineElsewhere", False)

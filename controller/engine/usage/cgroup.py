@@ -103,7 +103,7 @@ def _most_handles() -> float:
 
 
 def _key(container: Container) -> tuple[str, float]:
-    return container.id, container.started_at
+    return container.run
 
 
 def _usage_of(handles: Handles, container: Container) -> Usage:

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-Run = tuple[str, float]  # one run of a container: its id, and when it was started
+from controller.kinds.runtime.run import Run
 
 
 @dataclass(frozen=True, slots=True)

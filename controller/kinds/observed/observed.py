@@ -10,6 +10,7 @@ from controller.kinds.runtime.container import Limits
 from controller.kinds.runtime.disk import DiskAbility
 from controller.kinds.runtime.mount import BoundMount
 from controller.kinds.runtime.network import Network
+from controller.kinds.runtime.run import Run
 from controller.kinds.runtime.runtime_choice import RuntimeChoice
 
 
@@ -132,6 +133,11 @@ class Container:
     """Bytes of a paused one in memory and in swap; None: it is not paused, or that can't be read."""
     runtime: str = ""
     """Runtime of the engine that it was created for."""
+
+    @property
+    def run(self) -> Run:
+        """Return its last run."""
+        return Run(self.id, self.started_at)
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,12 +10,12 @@ from typing import Any
 
 from controller.kinds.access.audit import AuditEntry
 from controller.kinds.meta import Event, ObjectRef
-from controller.kinds.observed.activity import Run
 from controller.kinds.observed.observed import Container
 from controller.kinds.planning.action import Action
 from controller.kinds.planning.instance_record import Instance
 from controller.kinds.quota import Ceiling
 from controller.kinds.runtime.probe import Watch
+from controller.kinds.runtime.run import Run
 
 
 @dataclass(frozen=True, slots=True)

@@ -206,7 +206,7 @@ class Snapshot:
     def pool_of(self, uid: str) -> str:
         """Return the pool that this sandbox was claimed from; "" if there is none, or it is gone."""
         instance = self.instances.get(uid)
-        pool_uid = instance.state.pool if instance else ""
+        pool_uid = instance.state.claim.pool if instance else ""
         pool = self.pools.get(pool_uid) or next(
             (pool_part for pool_part in self._parts() if whole_uid(pool_part.obj) == pool_uid), None
         )

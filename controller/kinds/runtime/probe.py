@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, model_validator
 
 from controller.kinds.base import Form, Model, Text, Whole
+from controller.kinds.runtime.run import Run
 
 Argument = Annotated[Text, Field(max_length=131072, pattern=r"^[^\x00]*$"), Form("text without a NUL")]
 Port = Annotated[Whole, Field(ge=1, le=65535)]
@@ -107,9 +108,6 @@ class ProbeSet:
 NO_PROBES = ProbeSet()
 
 
-Run = tuple[str, float]  # container id and time of start: results never outlive it
-
-
 @dataclass(frozen=True, slots=True)
 class Watch:
     """One probe of one run, executed every period from `due` (Unix seconds) on. `pid` is PID 1's on the host."""
@@ -170,4 +168,4 @@ class ProbeProgress:
 
 def probe_progress_from_json(data: Mapping[str, Any]) -> ProbeProgress:
     """Return the state from its JSON; the inverse of dataclasses.asdict."""
-    return ProbeProgress(**{**data, "run": (str(data["run"][0]), float(data["run"][1]))})
+    return ProbeProgress(**{**data, "run": Run(str(data["run"][0]), float(data["run"][1]))})

@@ -21,5 +21,5 @@ def sample(samples: Sequence[Sample], cpu: CpuReader | None, clock: Clock, activ
         seconds = seconds_by_id.get(request.container.id)
         if seconds is None:
             _log.info("CPU time unreadable; sandbox counts as used", container=request.container.name)
-        run = (request.container.id, request.container.started_at)
+        run = request.container.run
         activity.record_sample(request.uid, CpuSample(run, clock.now(), seconds), request.since)

@@ -91,7 +91,7 @@ class HealthWatch:
         for uid, sample in self._samples().items():
             sandbox = snapshot.sandboxes.get(uid)
             if sandbox is not None:  # not a pool's member
-                run = (sample.container.id, sample.container.started_at)
+                run = sample.container.run
                 layer = layers.get(sample.container.id)
                 most = limit_of(snapshot, uid)  # may be exceeded where it is not enforced
                 shares = {**shares_of(sample), "layer": _share(layer.used_bytes if layer else None, most)}

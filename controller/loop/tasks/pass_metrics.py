@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from controller.kinds.common.tracked_map import changed_keys
 from controller.kinds.meta import StoredObject
 from controller.kinds.planning.instance_record import Instance
+from controller.kinds.planning.instance_state import GenerationTime
 from controller.kinds.planning.plan import Plan
 from controller.kinds.planning.snapshot import Sandbox, Snapshot
 from controller.kinds.quota import RESOURCES
@@ -65,7 +66,7 @@ class PassMetrics:
         operation = "create" if obj.generation == 1 else "update"
         self._meter.observe("paddock_convergence_duration_seconds", seconds, operation=operation)
         pool = snapshot.pool_of(obj.uid)
-        if operation == "create" and pool and instance is not None and instance.state.launch == "Warm":
+        if operation == "create" and pool and instance is not None and instance.state.claim.launch == "Warm":
             self._meter.observe("paddock_pool_claim_duration_seconds", seconds, namespace=obj.namespace, pool=pool)
 
     def _observe_deletions(self, new_plan: Plan, snapshot: Snapshot) -> None:
@@ -92,7 +93,7 @@ class PassMetrics:
         self._failed = failed
 
     def _failed_to_start(self, snapshot: Snapshot, member: Instance) -> None:
-        pool, failure = snapshot.pools[member.parent_uid].obj, member.state.failure
+        pool, failure = snapshot.pools[member.parent_uid].obj, member.state.backoff.failure
         if failure is not None:
             labels = {"namespace": pool.namespace, "pool": pool.name, "reason": failure.reason}
             self._meter.count("paddock_pool_startup_failures_total", **labels)
@@ -118,9 +119,9 @@ def _failures(snapshot: Snapshot) -> dict[str, int]:
         return {}
     members = ((uid, snapshot.instances[uid]) for uid in index_of(snapshot.instances).own_uids)
     return {
-        uid: instance.state.failure.count
+        uid: instance.state.backoff.failure.count
         for uid, instance in members
-        if instance.parent_uid in snapshot.pools and instance.state.failure is not None
+        if instance.parent_uid in snapshot.pools and instance.state.backoff.failure is not None
     }
 
 
@@ -144,5 +145,5 @@ def accepted_at(obj: StoredObject, instance: Instance | None) -> float | None:
     """Return when this generation was accepted, in Unix seconds; None if unknown."""
     if obj.generation == 1:
         return obj.created_at
-    generation, at = instance.state.changed if instance else (0, 0.0)
-    return at if generation == obj.generation and at else None
+    changed = instance.state.lifecycle.changed if instance is not None else GenerationTime()
+    return changed.at if changed.generation == obj.generation and changed.at else None

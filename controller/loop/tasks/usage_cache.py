@@ -55,4 +55,4 @@ class UsageCache:
 
 
 def _run(container: Container) -> tuple[str, float]:
-    return container.id, container.started_at
+    return container.run

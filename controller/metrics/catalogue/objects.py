@@ -1,6 +1,6 @@
 """Section B: desired and actual state of each sandbox."""
 
-from controller.kinds.planning import instance_record
+from controller.kinds.planning import instance_state
 from controller.metrics.catalogue.family import OTHER, Family, counter, gauge
 
 SANDBOX = ("namespace", "sandbox")
@@ -39,7 +39,7 @@ WAITING_WORDS = {
     "InvalidConfig": "ConfigError",
     "Refused": "ConfigError",
 }
-END_REASONS = (*instance_record.END_REASONS, OTHER)
+END_REASONS = (*instance_state.END_REASONS, OTHER)
 
 FAMILIES: tuple[Family, ...] = (
     gauge(

@@ -18,12 +18,13 @@ from controller.kinds.planning.action import (
     UpdateLimits,
     WakeContainer,
 )
-from controller.kinds.planning.instance_record import Failure, InstanceState
+from controller.kinds.planning.instance_state import Failure, InstanceState
 from controller.kinds.planning.outcome import START_BLOCKED, Ok, Outcome, Terminal, Transient, Waiting
 from controller.kinds.planning.snapshot import Result
 from controller.kinds.runtime import agent
 from controller.kinds.runtime.mount import BindMounts, CheckFiles, RemoveFiles, RemoveVolumes, SaveFiles
 from controller.kinds.runtime.network import EnsureNetwork
+from controller.kinds.runtime.run import NO_RUN
 from controller.kinds.runtime.secret import SECRET_MISSING
 from controller.policy.images import has_recipe
 
@@ -66,13 +67,15 @@ def fold(state: InstanceState, result: Result, now: float) -> InstanceState:
             continue  # that a log could be read says nothing of the calls that failed
         outcome = _of_egress(action, outcome, result)
         if isinstance(action, UpdateLimits):
-            state = replace(state, resize=_failure_after(state.resize, action, outcome, result, now))
+            failure = _failure_after(state.backoff.resize, action, outcome, result, now)
+            state = replace(state, backoff=replace(state.backoff, resize=failure))
         else:
-            state = replace(state, failure=_failure_after(state.failure, action, outcome, result, now))
+            failure = _failure_after(state.backoff.failure, action, outcome, result, now)
+            state = replace(state, backoff=replace(state.backoff, failure=failure))
         if isinstance(action, RemoveVolumes) and isinstance(outcome, Ok):
-            state = replace(state, reclaimed=True)
+            state = replace(state, lifecycle=replace(state.lifecycle, volumes_reclaimed=True))
         if isinstance(action, CreateContainer) and action.uid == result.uid and isinstance(outcome, Ok):
-            state = replace(state, container=outcome.container_id)
+            state = replace(state, container=replace(state.container, id=outcome.container_id))
         state = _with_files(state, action, outcome, result.uid)
         if isinstance(outcome, Ok) and action_uid(action) == result.uid:
             state = _measured(state, action, outcome, now)
@@ -86,12 +89,13 @@ def action_uid(action: Action) -> str:
 
 def _measured(state: InstanceState, action: Action, outcome: Ok, now: float) -> InstanceState:
     """Return the state after a successful start, hibernation or wake."""
-    if isinstance(action, HibernateContainer) and state.hibernation is not None:
-        return replace(state, hibernation=replace(state.hibernation, phase="Hibernated", at=now))
+    if isinstance(action, HibernateContainer) and state.memory.hibernation is not None:
+        hibernation = replace(state.memory.hibernation, phase="Hibernated", at=now)
+        return replace(state, memory=replace(state.memory, hibernation=hibernation))
     if isinstance(action, StartContainer) and outcome.seconds:
-        return replace(state, start_seconds=round(outcome.seconds, 3))
+        return replace(state, runs=replace(state.runs, start_seconds=round(outcome.seconds, 3)))
     if isinstance(action, WakeContainer) and outcome.seconds:
-        return replace(state, wake_seconds=round(outcome.seconds, 3))
+        return replace(state, memory=replace(state.memory, wake_seconds=round(outcome.seconds, 3)))
     return state
 
 
@@ -99,13 +103,18 @@ def _with_files(state: InstanceState, action: Action, outcome: Outcome, uid: str
     """Return the state after an action on files in memory."""
     if isinstance(action, CheckFiles) and not isinstance(outcome, Ok):
         # Its stop was recorded with the plan, and has not begun.
-        return replace(state, asked_to_stop=("", 0.0), idled_generation=0, evicted=())
+        stop = state.runs.stop._replace(run=NO_RUN)
+        lifecycle = replace(state.lifecycle, idled=state.lifecycle.idled._replace(generation=0), evicted_for=())
+        return replace(state, runs=replace(state.runs, stop=stop), lifecycle=lifecycle)
     if not isinstance(outcome, Ok):
         return state
     if isinstance(action, SaveFiles):
-        return replace(state, saved=outcome.saved or state.saved if action.keep else None)
+        saved_files = outcome.saved or state.memory.saved_files if action.keep else None
+        return replace(state, memory=replace(state.memory, saved_files=saved_files))
     started = isinstance(action, BindMounts) and action.uid == uid and not action.container_id
-    return replace(state, saved=None) if state.saved and (started or isinstance(action, RemoveFiles)) else state
+    if state.memory.saved_files and (started or isinstance(action, RemoveFiles)):
+        return replace(state, memory=replace(state.memory, saved_files=None))
+    return state
 
 
 def _failure_after(

@@ -41,7 +41,7 @@ class InstanceIndex:
             counts_by_whole_pool=_moved_counts(self.counts_by_whole_pool, change_list),
             own_uids=self.own_uids - uids | {uid for uid, _, now in change_list if now is not None and now.member_uid},
             claiming=self.claiming - uids
-            | {uid for uid, _, now in change_list if now is not None and now.state.claiming},
+            | {uid for uid, _, now in change_list if now is not None and now.state.claim.is_pending},
         )
 
     def all_members(self) -> Iterable[str]:
@@ -69,7 +69,7 @@ def moved_sums(
         for instance, sign in ((before, -1), (after, 1)):
             if instance is None:
                 continue
-            limits, pool = instance.reserves, instance.state.pool
+            limits, pool = instance.reserves, instance.state.claim.pool
             scopes = {HOST, instance.namespace}
             for scope in (*scopes, pool_scope(pool)) if pool else scopes:
                 total = totals.setdefault(scope, [0] * len(RESOURCES))
@@ -105,7 +105,7 @@ def _moved_members(
 def _moved_ids(
     ids: Mapping[str, int], changes: Iterable[tuple[str, Instance | None, Instance | None]]
 ) -> Mapping[str, int]:
-    new_ids = {uid: now.state.user_id if now is not None else 0 for uid, _, now in changes}
+    new_ids = {uid: now.state.security.user_id if now is not None else 0 for uid, _, now in changes}
     new_ids = {uid: user_id for uid, user_id in new_ids.items() if ids.get(uid, 0) != user_id}
     if not new_ids:
         return ids
@@ -125,7 +125,7 @@ def _moved_counts(
 ) -> Mapping[str, int]:
     new_counts: dict[str, int] = {}
     for _, before, now in changes:
-        was, will = (instance.state.pool if instance is not None else "" for instance in (before, now))
+        was, will = (instance.state.claim.pool if instance is not None else "" for instance in (before, now))
         if was == will:
             continue
         for pool, step in ((was, -1), (will, 1)):

@@ -27,7 +27,7 @@ def as_sandbox(pool: Pool, instance: Instance) -> Sandbox:
     obj = StoredObject(
         kind="SandboxPool",
         namespace=instance.namespace,
-        name=instance.state.hostname,
+        name=instance.state.container.hostname,
         uid=instance.uid,
         spec={},
         finalizers=(FINALIZER,),

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from controller.kinds.common.labels import egress_uid, local_name, peers_name, public_name, sealed_name
 from controller.kinds.meta import StoredObject
 from controller.kinds.observed.observed import Container
-from controller.kinds.planning.instance_record import Instance, InstanceState
+from controller.kinds.planning.instance_record import Instance
+from controller.kinds.planning.instance_state import InstanceState
 from controller.kinds.planning.snapshot import Snapshot
 from controller.kinds.runtime.network import Network
 from controller.policy.levels.levels import GuardLost, Policy
@@ -74,11 +75,11 @@ def network_context(
     bridges = _bridges(snapshot, obj)
     if rendered is not None and rendered.open is not None:
         subnets_of = {bridge.name: bridge.subnet for bridge in bridges}
-        recorded = "" if state.subnet in subnets_of.values() else state.subnet
+        recorded = "" if state.network.subnet in subnets_of.values() else state.network.subnet
         needs_subnet, known_subnet = True, subnets_of.get(rendered.open.network) or recorded
     else:
         needs_subnet = rendered is not None and rendered.sealed is not None
-        known_subnet = record.state.subnet if record else network.subnet if network else ""
+        known_subnet = record.state.network.subnet if record else network.subnet if network else ""
     if not needs_subnet and record is None and not containers and network is None and not bridges:
         return NOTHING
     subnet = known_subnet
@@ -127,16 +128,22 @@ def _peers_subnet(
     if bridge is not None:
         return bridge.subnet
     recorded_subnets = (
-        instance.state.peers for instance in snapshot.instances.values() if instance.namespace == obj.namespace
+        instance.state.network.peers_subnet
+        for instance in snapshot.instances.values()
+        if instance.namespace == obj.namespace
     )
     recorded = next(
-        (candidate for candidate in (state.peers, *recorded_subnets) if candidate and not _is_lost(candidate, state)),
+        (
+            candidate
+            for candidate in (state.network.peers_subnet, *recorded_subnets)
+            if candidate and not _is_lost(candidate, state)
+        ),
         "",
     )
     if recorded:
         return recorded
     used_subnets = subnets(snapshot)
-    lost = {block for former in (state.peers,) if former for block in egress.parts(former)}
+    lost = {block for former in (state.network.peers_subnet,) if former for block in egress.parts(former)}
     digits = hashlib.sha256(obj.namespace.encode()).hexdigest()
     chosen = egress.subnet_for(digits, policy.network_range, used_subnets | lost, peers.PREFIX)
     used_subnets.update(egress.parts(chosen) if chosen else ())
@@ -151,8 +158,14 @@ def _bridges(snapshot: Snapshot, obj: StoredObject) -> tuple[Network, ...]:
 
 def taken_subnets(snapshot: Snapshot) -> set[str]:
     """Return all subnets in use or recorded."""
-    recorded = {instance.state.subnet for instance in snapshot.instances.values() if instance.state.subnet}
-    shared = {instance.state.peers for instance in snapshot.instances.values() if instance.state.peers}
+    recorded = {
+        instance.state.network.subnet for instance in snapshot.instances.values() if instance.state.network.subnet
+    }
+    shared = {
+        instance.state.network.peers_subnet
+        for instance in snapshot.instances.values()
+        if instance.state.network.peers_subnet
+    }
     shared |= {network.subnet for network in snapshot.observed.networks.values() if network.role == peers.ROLE}
     observed = {network.subnet for network in snapshot.observed.networks.values()}
     return recorded | observed | {block for peers_subnet in shared for block in egress.parts(peers_subnet)}
@@ -160,5 +173,5 @@ def taken_subnets(snapshot: Snapshot) -> set[str]:
 
 def _is_lost(subnet: str, state: InstanceState) -> bool:
     """Return True if the engine refused a network on this subnet because the host uses it otherwise."""
-    failure = state.failure
+    failure = state.backoff.failure
     return bool(subnet) and failure is not None and failure.reason == SUBNET_TAKEN and failure.subnet == subnet

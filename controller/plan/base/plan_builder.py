@@ -5,7 +5,6 @@ from dataclasses import dataclass, field
 
 from controller.kinds.access.audit import AuditEntry
 from controller.kinds.meta import Event, ObjectRef
-from controller.kinds.observed.activity import Run
 from controller.kinds.planning.instance_record import Instance
 from controller.kinds.planning.plan import (
     Deferral,
@@ -19,6 +18,7 @@ from controller.kinds.planning.plan import (
 )
 from controller.kinds.planning.snapshot import Snapshot
 from controller.kinds.quota import Ceiling
+from controller.kinds.runtime.run import Run
 from controller.plan.base.claim import Claim
 from controller.plan.base.ledger import CapacityLedger
 from controller.plan.base.memo import Memo, Settled

@@ -28,7 +28,7 @@ def pauses(pressure: Pressure, reserved: Limits, requested: Limits) -> str:
 def retirement_events(pool: ObjectRef, retired: Iterable[Instance], pressure: Pressure, now: float) -> Iterator[Event]:
     """Yield an event for each warm member that is removed because of host pressure."""
     for member in retired if pressure.low else ():
-        yield Event(pool, "Warning", "Evicted", f"{member.state.hostname}: {pressure.message()}", now)
+        yield Event(pool, "Warning", "Evicted", f"{member.state.container.hostname}: {pressure.message()}", now)
 
 
 def timeout_seconds(spec: SandboxSpec | None, short_of: tuple[str, ...]) -> int | None:

@@ -6,13 +6,14 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from controller.kinds.host import NAME
 from controller.kinds.meta import Condition, Event, StoredObject
-from controller.kinds.observed.activity import Activity, Run
+from controller.kinds.observed.activity import Activity
 from controller.kinds.observed.models import ModelsState
 from controller.kinds.observed.observed import Container, End, State
 from controller.kinds.observed.swap import UNKNOWN_ABILITY, HibernationAbility
 from controller.kinds.planning.action import Action
-from controller.kinds.planning.instance_record import InstanceState
+from controller.kinds.planning.instance_state import InstanceState
 from controller.kinds.runtime.probe import ProbeState
+from controller.kinds.runtime.run import Run
 from controller.kinds.sandbox import SandboxSpec
 from controller.plan.base.network_context import NOTHING, NetworkContext
 from controller.policy.refusal import Refusal
@@ -87,7 +88,7 @@ class ReconcileContext:
     replaced_volumes: tuple[str, ...] = ()
     """Volumes whose files a rollback replaces."""
     was_unguarded: bool = False
-    """`state.unguarded` as stored, before this pass."""
+    """`state.security.is_unguarded` as stored, before this pass."""
     above_quota: str = ""
     """Weight or priority that a later quota no longer allows."""
     models: ModelsState | None = None
@@ -114,7 +115,7 @@ class ReconcileContext:
         A guard whose state is unreadable is neither lost nor back: its last known state counts.
         """
         container, lost = self.container, self.network.guard_lost
-        if self.state.unguarded:
+        if self.state.security.is_unguarded:
             lost = lost or self.network.unguarded
         if not lost or container is None or container.state not in ALIVE:
             return ""

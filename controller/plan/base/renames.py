@@ -14,7 +14,7 @@ NAME_CONFLICT = "NameConflict"
 
 def with_taken_names(context: ReconcileContext, snapshot: Snapshot) -> ReconcileContext:
     """Return the context with the names of other objects' containers, if a name was in the way before."""
-    failure = context.state.failure
+    failure = context.state.backoff.failure
     if failure is None or failure.reason != NAME_CONFLICT:
         return context
     mine = {container.uid for container in (context.container, *context.network.containers) if container is not None}

@@ -16,7 +16,7 @@ def build_missing(_: PlanBuilder, context: ReconcileContext, decision: Decision)
 
     The image is the sandbox's own, that of its agent, or that of its egress container.
     """
-    failure = context.state.failure
+    failure = context.state.backoff.failure
     creates = any(isinstance(action, CreateContainer) for action in decision.actions)
     if failure is None or not creates or not is_backing_off(failure, context.obj.generation, context.deleting):
         return decision

@@ -110,7 +110,7 @@ def images_named(spec: Any) -> Iterator[str]:
 def _used_images(snapshot: Snapshot) -> set[str]:
     """Return the ids of images that containers are made of, or that are pinned for containers to come."""
     image_ids = {container.image_id for group in snapshot.observed.containers.values() for container in group}
-    return image_ids | {instance.state.image_id for instance in snapshot.instances.values()}
+    return image_ids | {instance.state.container.image_id for instance in snapshot.instances.values()}
 
 
 def _means(name: str, image: HostImage) -> bool:

@@ -12,7 +12,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 from controller.kinds.observed.observed import Container, State
-from controller.kinds.planning.instance_record import REFUSED, SANDBOX, Instance, InstanceState
+from controller.kinds.planning.instance_record import REFUSED, SANDBOX, Instance
+from controller.kinds.planning.instance_state import InstanceState
 from controller.kinds.quota import RESOURCES, Amount
 from controller.kinds.runtime.container import Limits
 from controller.plan.base.backoff import can_not_start, is_backing_off
@@ -36,7 +37,7 @@ def claim(context: ReconcileContext, decision: Decision, instance: Instance | No
     seated = (instance is not None and instance.role != REFUSED) or bool(containers)
     if context.blind or decision.reason == "Unreadable":
         return Claim(reserved, reserved, seated=seated, wants_seat=False, beside=share(context, True))
-    failure = decision.state.failure
+    failure = decision.state.backoff.failure
     has_failed = is_backing_off(failure, context.obj.generation, context.deleting) and can_not_start(failure)
     is_refused = not context.deleting and (context.rendered is None or (has_failed and waits_for_retry(decision)))
     if is_refused and all(container.state is State.CREATED for container in containers):
@@ -85,7 +86,7 @@ def _requested_limits(context: ReconcileContext, decision: Decision) -> Limits |
 
 def _saved_bytes(state: InstanceState | None) -> int:
     """Return the size of the files in memory that a suspension saved."""
-    return state.saved.size_bytes if state is not None and state.saved is not None else 0
+    return state.memory.saved_files.size_bytes if state is not None and state.memory.saved_files is not None else 0
 
 
 def _with_disk(

@@ -20,7 +20,7 @@ def pauses(snapshot: Snapshot, context: ReconcileContext, reserved: Limits, requ
     spec, state = context.spec, context.state
     if spec is None or not spec.start_after or reserved.pids or not requested.pids:
         return ""
-    if state.run[0] or state.last_end is not None:
+    if state.runs.last.container_id or state.runs.last_end is not None:
         return ""
     names = {condition.sandbox for condition in spec.start_after}
     sandboxes = {
@@ -48,7 +48,7 @@ def _obstacle(snapshot: Snapshot, condition: StartCondition, sandbox: Sandbox | 
             return ""
         return f"it starts once {name} is Ready, which it is not ({ready.get('reason') or 'Pending'})"
     instance = snapshot.instances.get(sandbox.obj.uid)
-    end = instance.state.last_end if instance is not None and instance.state.finished else None
+    end = instance.state.runs.last_end if instance is not None and instance.state.runs.finished else None
     if end is None:
         return f"it starts once {name} has succeeded, which has not ended"
     if end.exit_code:

@@ -14,7 +14,7 @@ def is_skipped(builder: PlanBuilder, sandbox: Sandbox) -> bool:
     """Return True if a sandbox of the queue is not decided in this pass, since no other one may be woken now."""
     snapshot, obj = builder.snapshot, sandbox.obj
     instance = snapshot.instances.get(obj.uid)
-    record = instance.state.hibernation if instance is not None else None
+    record = instance.state.memory.hibernation if instance is not None else None
     if record is None or record.phase != "Hibernated" or obj.deleted_at is not None or obj.uid in snapshot.results:
         return False
     is_news = obj.status.get("observedGeneration") != obj.generation

@@ -10,7 +10,8 @@ from types import MappingProxyType
 from controller.kinds.common.quantity import format_bytes, format_cpu
 from controller.kinds.observed.observed import Container, State
 from controller.kinds.planning.action import Action
-from controller.kinds.planning.instance_record import Instance, InstanceState
+from controller.kinds.planning.instance_record import Instance
+from controller.kinds.planning.instance_state import InstanceState
 from controller.kinds.planning.snapshot import Snapshot
 from controller.kinds.runtime.container import Limits
 from controller.plan.base.backoff import HEALTHY_SECONDS
@@ -82,12 +83,12 @@ def _within_the_host(snapshot: Snapshot, context: ReconcileContext, alone: Decis
 
 def _with_its_past(context: ReconcileContext, decision: Decision) -> Decision:
     """Return the decision; one that needs nothing waits until the last failure of its run is forgotten."""
-    container, end = context.container, decision.state.last_end
+    container, end = context.container, decision.state.runs.last_end
     if decision.reason or decision.actions or not is_unproven(container, decision.state, context.now):
         return decision
     assert container is not None
     assert end is not None
-    count = decision.state.crashes
+    count = decision.state.runs.crashes
     ends = f"its run before ended {_ago(context.now, end.finished_at)} with exit code {end.exit_code}"
     limit = f" at {format_bytes(end.limits.memory_bytes)}" if end.reason == "OOMKilled" and end.limits else ""
     repetition = f", {count} ends in a row" if count > 1 else ""
@@ -101,10 +102,10 @@ def _recorded_facts(instance: Instance | None) -> Iterator[tuple[str, str]]:
     """Yield what the store holds for it."""
     if instance is None:
         return
-    if instance.state.launch:
-        reason = instance.state.launch_reason
-        yield "launch", f"{instance.state.launch}: {reason}" if reason else instance.state.launch
-    if instance.state.pool:
+    if instance.state.claim.launch:
+        reason = instance.state.claim.launch_reason
+        yield "launch", f"{instance.state.claim.launch}: {reason}" if reason else instance.state.claim.launch
+    if instance.state.claim.pool:
         yield "pool", "counts among the sandboxes of a pool"
     if instance.reserves.memory_bytes:
         yield "reserved", _limits(instance.reserves)
@@ -115,7 +116,7 @@ def _verdict(context: ReconcileContext, decision: Decision) -> str:
         return "Unknown"
     if decision.actions or decision.finalize:
         return "Acting"
-    if decision.reason == "Refused" or (decision.state.failure and decision.state.failure.terminal):
+    if decision.reason == "Refused" or (decision.state.backoff.failure and decision.state.backoff.failure.terminal):
         return "Refused"
     rests = decision.finished or decision.reason in ("", "Suspended", "Paused", "Hibernated")
     return "AsAsked" if rests and decision.until is None else "Waiting"
@@ -189,25 +190,25 @@ def _container(context: ReconcileContext, container: Container) -> Iterator[tupl
 
 
 def _remembered(state: InstanceState, now: float) -> Iterator[tuple[str, str]]:
-    yield "restarts", str(state.restarts)
-    if state.crashes:
-        yield "ends in a row", str(state.crashes)
-    if state.last_end is not None:
-        end = state.last_end
+    yield "restarts", str(state.runs.restarts)
+    if state.runs.crashes:
+        yield "ends in a row", str(state.runs.crashes)
+    if state.runs.last_end is not None:
+        end = state.runs.last_end
         when = f", {_ago(now, end.finished_at)}" if end.finished_at else ""
         yield "last end", f"{end.reason}: exit code {end.exit_code}{when}"
         if end.exit_code and end.tail is not None:
             yield from (("its last line", line) for line in end.tail.lines[-_LAST_LINES:])
-    for what, failure in (("failed call", state.failure), ("failed resize", state.resize)):
+    for what, failure in (("failed call", state.backoff.failure), ("failed resize", state.backoff.resize)):
         if failure is not None:
             yield what, f"{failure.reason}, {failure.count} in a row: {failure.message}"
-    if state.hibernation is not None:
-        yield "hibernation", f"{state.hibernation.phase}, {_ago(now, state.hibernation.at)}"
-    if state.wake_seconds:
-        start = f"; its last start took {state.start_seconds:.3f} s" if state.start_seconds else ""
-        yield "last wake", f"the engine took {state.wake_seconds:.3f} s{start}"
-    if state.asked_to_stop[0] and state.asked_to_stop == state.run:
-        yield "asked to stop", _ago(now, state.asked_to_stop_at)
+    if state.memory.hibernation is not None:
+        yield "hibernation", f"{state.memory.hibernation.phase}, {_ago(now, state.memory.hibernation.at)}"
+    if state.memory.wake_seconds:
+        start = f"; its last start took {state.runs.start_seconds:.3f} s" if state.runs.start_seconds else ""
+        yield "last wake", f"the engine took {state.memory.wake_seconds:.3f} s{start}"
+    if state.runs.stop.run.container_id and state.runs.stop.run == state.runs.last:
+        yield "asked to stop", _ago(now, state.runs.stop.at)
 
 
 def _limits(limits: Limits) -> str:

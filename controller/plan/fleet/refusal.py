@@ -7,7 +7,7 @@ from datetime import datetime
 
 from controller.kinds.meta import stored_condition
 from controller.kinds.planning.binding import IMAGE_NEEDED, UNBOUND, binding_of
-from controller.kinds.planning.instance_record import Failure
+from controller.kinds.planning.instance_state import Failure
 from controller.kinds.planning.plan import StatusWrite
 from controller.kinds.runtime import agent
 from controller.kinds.runtime.images import reference
@@ -48,7 +48,7 @@ def gives_back_image(builder: PlanBuilder, pending: PendingAdmission) -> bool:
     """Give back an object whose image can't be had here, and is on another host. Return True if it is given back."""
     context = pending.context
     obj = pending.context.obj
-    failure = pending.decision.state.failure
+    failure = pending.decision.state.backoff.failure
     if not _is_chosen(builder, pending) or context.container is not None or context.extra or context.rendered is None:
         return False
     if failure is None or not is_backing_off(failure, obj.generation, context.deleting) or not _lacks_image(failure):

@@ -36,7 +36,9 @@ def reconcile_bridge(context: ReconcileContext, decision: Decision) -> Decision:
         return Decision(context.state if isinstance(first, CreateContainer) else decision.state, *lacking)
     if not context.network.subnet:
         return decision
-    state = replace_if_changed(decision.state, subnet=context.network.subnet)
+    state = replace_if_changed(
+        decision.state, network=replace_if_changed(decision.state.network, subnet=context.network.subnet)
+    )
     if not _differs(context, desired):
         return replace(decision, state=state)
     before, after = decision.actions[: joins[0]], decision.actions[joins[0] :]
@@ -114,9 +116,9 @@ def _ensure(context: ReconcileContext, desired: Open) -> EnsureNetwork:
 
 def _forgotten(context: ReconcileContext, decision: Decision) -> Decision:
     """Return the decision without the recorded subnet of a bridge that does not exist and is no longer desired."""
-    if not decision.state.subnet or context.rendered is None or context.blind:
+    if not decision.state.network.subnet or context.rendered is None or context.blind:
         return decision
-    return replace(decision, state=replace(decision.state, subnet=""))
+    return replace(decision, state=replace(decision.state, network=replace(decision.state.network, subnet="")))
 
 
 def _cleared(context: ReconcileContext, decision: Decision, strays: tuple[Network, ...]) -> Decision:
@@ -131,7 +133,11 @@ def _cleared(context: ReconcileContext, decision: Decision, strays: tuple[Networ
         return decision
     why = "deleted" if context.deleting else "its level has no such network"
     actions = [RemoveNetwork(context.obj.uid, network.name, why) for network in free]
-    state = decision.state if _open_network(context) and not context.deleting else replace(decision.state, subnet="")
+    state = (
+        decision.state
+        if _open_network(context) and not context.deleting
+        else replace(decision.state, network=replace(decision.state.network, subnet=""))
+    )
     look = context.now + _RETRY_SECONDS
     until = look if decision.until is None else min(decision.until, look)
     cleared = replace(decision, state=state, actions=(*decision.actions, *actions), until=until, finalize=False)

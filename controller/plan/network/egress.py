@@ -20,7 +20,8 @@ from controller.kinds.planning.action import (
     SignalContainer,
     StartContainer,
 )
-from controller.kinds.planning.instance_record import Instance, InstanceState
+from controller.kinds.planning.instance_record import Instance
+from controller.kinds.planning.instance_state import InstanceState, NetworkRecord
 from controller.kinds.runtime.container import Limits
 from controller.kinds.runtime.mount import BindMounts
 from controller.kinds.runtime.network import (
@@ -119,14 +120,14 @@ def record(
         role=ROLE,
         reserves=reserves,
         created_at=context.now,
-        state=InstanceState(subnet=network.subnet),
+        state=InstanceState(network=NetworkRecord(subnet=network.subnet)),
         member_uid=egress_uid(context.obj.uid),
         host=context.host,
     )
     if stored is None:
         return fresh, False
     subnet = network.subnet if _sealed_network(context) is not None else ""
-    memory = replace(stored.state, subnet=subnet or stored.state.subnet)
+    memory = replace(stored.state, network=replace(stored.state.network, subnet=subnet or stored.state.network.subnet))
     return replace(fresh, created_at=stored.created_at, version=stored.version, state=memory), False
 
 
@@ -155,7 +156,7 @@ def ready(context: ReconcileContext) -> Condition:
         return Condition("NetworkReady", "True", "Sealed", message)
     if (reason := lacking(context)) is not None:
         return Condition("NetworkReady", "False", *reason)
-    failure = context.state.failure
+    failure = context.state.backoff.failure
     if failure is not None and failure.reason == SECRET_MISSING:
         return Condition("NetworkReady", "False", failure.reason, failure.message)
     if context.container is None or context.container.state not in ALIVE:
@@ -204,7 +205,7 @@ def _sealed_network(context: ReconcileContext) -> Sealed | None:
 
 def waits_for_retry(decision: Decision) -> bool:
     """Return True if a call of this object failed and its back-off is not over."""
-    failure = decision.state.failure
+    failure = decision.state.backoff.failure
     return failure is not None and not decision.actions and decision.reason == failure.reason
 
 
@@ -279,7 +280,12 @@ def _keep_proxy(context: ReconcileContext, decision: Decision, sealed_network: S
     if not first:
         return replace(decision, actions=(*removals, *coming), until=_earlier(decision.until, until))
     # The sandbox itself may need nothing, but failures are kept until these actions have worked.
-    memory = replace(decision.state, failure=decision.state.failure or context.state.failure)
+    memory = replace(
+        decision.state,
+        backoff=replace(
+            decision.state.backoff, failure=decision.state.backoff.failure or context.state.backoff.failure
+        ),
+    )
     drifted = ("egress",) if network.containers and until is None else ()
     return replace(
         decision,

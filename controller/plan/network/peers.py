@@ -11,7 +11,7 @@ from controller.kinds.common.labels import container_labels, peers_name
 from controller.kinds.meta import Condition
 from controller.kinds.observed.observed import Container
 from controller.kinds.planning.action import Action, ConnectNetwork, CreateContainer, DisconnectNetwork
-from controller.kinds.planning.instance_record import InstanceState
+from controller.kinds.planning.instance_state import InstanceState
 from controller.kinds.planning.snapshot import Snapshot
 from controller.kinds.runtime.network import EnsureNetwork, Network
 from controller.plan.base.reconcile_context import Decision, ReconcileContext, replace_if_changed
@@ -139,7 +139,12 @@ def _lacking(context: ReconcileContext) -> tuple[str, str] | None:
 
 
 def _remembered(context: ReconcileContext, decision: Decision) -> InstanceState:
-    return replace_if_changed(decision.state, peers=context.network.peers_subnet if has_peers(context) else "")
+    return replace_if_changed(
+        decision.state,
+        network=replace_if_changed(
+            decision.state.network, peers_subnet=context.network.peers_subnet if has_peers(context) else ""
+        ),
+    )
 
 
 def _differs(context: ReconcileContext) -> bool:

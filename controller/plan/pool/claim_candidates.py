@@ -9,7 +9,8 @@ from typing import Any
 
 from controller.kinds.meta import Event, StoredObject
 from controller.kinds.observed.observed import Container
-from controller.kinds.planning.instance_record import WARM, Instance, InstanceState
+from controller.kinds.planning.instance_record import WARM, Instance
+from controller.kinds.planning.instance_state import InstanceState
 from controller.kinds.planning.snapshot import Pool, Sandbox, Snapshot
 from controller.kinds.quota import amount_of, pool_scope
 from controller.kinds.runtime.container import ContainerConfig
@@ -28,8 +29,10 @@ _PRIVATE = ("hostname",)  # a claimed container keeps the hostname that it was s
 
 def claimed_state(state: InstanceState) -> InstanceState:
     """Return the initial state of a sandbox that takes over a member: its container's history, and its pool."""
-    fresh = replace(state, restarts=0, crashes=0, last_end=None, ready_key="")
-    return replace(fresh, launch="Warm", launch_reason="", claiming=True)
+    fresh = replace(
+        state, runs=replace(state.runs, restarts=0, crashes=0, last_end=None), claim=replace(state.claim, ready_key="")
+    )
+    return replace(fresh, claim=replace(fresh.claim, launch="Warm", launch_reason="", is_pending=True))
 
 
 def pools_for(snapshot: Snapshot, obj: StoredObject, spec: SandboxSpec) -> list[Pool]:
@@ -62,7 +65,7 @@ def candidates(snapshot: Snapshot, obj: StoredObject, spec: SandboxSpec) -> list
 def fits(snapshot: Snapshot, pool: Pool, member: Instance, spec: SandboxSpec, policy: Policy) -> bool:
     """Return True if the sandbox may have this member: it is ready, and what the sandbox asks for."""
     observed = snapshot.observed.containers.get(member.uid, ())
-    own_containers = [container for container in observed if container.id == member.state.container]
+    own_containers = [container for container in observed if container.id == member.state.container.id]
     if (
         len(own_containers) != 1
         or is_used(member, own_containers, pool)
@@ -73,11 +76,11 @@ def fits(snapshot: Snapshot, pool: Pool, member: Instance, spec: SandboxSpec, po
     rendered = render(
         spec,
         pool.template,
-        name=member.state.hostname,
+        name=member.state.container.hostname,
         uid=member.uid,
         policy=policy,
         namespace=pool.obj.namespace,
-        user_id=member.state.user_id,
+        user_id=member.state.security.user_id,
     )
     is_equal = (own_containers[0].config_hash, own_containers[0].template_hash) == (
         rendered.config_hash,
@@ -116,8 +119,10 @@ def launched_cold(
     if sandbox.obj.kind != "Sandbox":
         return decision
     why = cold(snapshot, sandbox, policy)
-    decision = replace(decision, state=replace(decision.state, launch="Cold", launch_reason=why))
-    if before.launch or not _could_be_warm(snapshot, sandbox):
+    decision = replace(
+        decision, state=replace(decision.state, claim=replace(decision.state.claim, launch="Cold", launch_reason=why))
+    )
+    if before.claim.launch or not _could_be_warm(snapshot, sandbox):
         return decision
     return decision.with_event(Event(sandbox.obj.ref, "Normal", "ColdStart", why, snapshot.now))
 

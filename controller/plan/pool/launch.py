@@ -48,7 +48,7 @@ def may_start(builder: PlanBuilder, instance: Instance | None) -> bool:
 
 def defer_renames(builder: PlanBuilder, context: ReconcileContext, decision: Decision) -> Decision:
     """Return the decision, without its rename while the limits of other claims are not in force yet."""
-    waits = bool(builder.claiming - {context.obj.uid}) and decision.state.launch == "Warm"
+    waits = bool(builder.claiming - {context.obj.uid}) and decision.state.claim.launch == "Warm"
     if not waits or not decision.actions or not all(isinstance(action, RenameContainer) for action in decision.actions):
         return decision
     # A timer, not a wait: until then it is not decided in each pass anew. All that are due meanwhile share one.
@@ -69,10 +69,14 @@ def launch(builder: PlanBuilder, context: ReconcileContext, decision: Decision) 
     before = context.state
     if obj.uid not in snapshot.results and not may_start(builder, snapshot.instances.get(obj.uid)):
         return None
-    if spec is not None and not before.launch and (message := sharing(claim_candidates.pools_for(snapshot, obj, spec))):
+    if (
+        spec is not None
+        and not before.claim.launch
+        and (message := sharing(claim_candidates.pools_for(snapshot, obj, spec)))
+    ):
         return Decision(before, SHARED, message)
     sandbox = Sandbox(obj, spec)
-    if spec is None or spec.pool_policy != "Require" or before.launch:
+    if spec is None or spec.pool_policy != "Require" or before.claim.launch:
         return claim_candidates.launched_cold(snapshot, sandbox, decision, before, builder.policy)
     pool, missing = pools.place(snapshot, sandbox, builder.granted)
     if missing:
@@ -80,11 +84,14 @@ def launch(builder: PlanBuilder, context: ReconcileContext, decision: Decision) 
         return Decision(before, EXHAUSTED, missing)
     builder.granted[pool] += 1
     why = "no member of the pool was ready; started as one of the pool's"
-    return replace(decision, state=replace(decision.state, launch="Cold", launch_reason=why, pool=pool))
+    return replace(
+        decision,
+        state=replace(decision.state, claim=replace(decision.state.claim, launch="Cold", launch_reason=why, pool=pool)),
+    )
 
 
 def _is_to_start(instance: Instance | None) -> bool:
-    return instance is None or (instance.role == WARM and not instance.state.container)
+    return instance is None or (instance.role == WARM and not instance.state.container.id)
 
 
 def _until(snapshot: Snapshot, memo: Memo) -> float | None:
@@ -92,7 +99,7 @@ def _until(snapshot: Snapshot, memo: Memo) -> float | None:
     latest = 0.0
     for uid in _lately_claimed(snapshot, memo):
         sandbox, instance = snapshot.sandboxes[uid], snapshot.instances[uid]
-        if instance.state.claiming:
+        if instance.state.claim.is_pending:
             latest = max(latest, snapshot.now + BURST_SECONDS)
         elif snapshot.now - BURST_SECONDS < sandbox.obj.created_at <= snapshot.now:
             latest = max(latest, sandbox.obj.created_at + BURST_SECONDS)
@@ -107,11 +114,11 @@ def _lately_claimed(snapshot: Snapshot, memo: Memo) -> set[str]:
     changed_uids = changed_keys(memo.bursts, instances)
     memo.bursts = instances
     claimed_uids = (
-        uid for uid in memo.claimed | changed_uids if uid in instances and instances[uid].state.launch == "Warm"
+        uid for uid in memo.claimed | changed_uids if uid in instances and instances[uid].state.claim.launch == "Warm"
     )
     memo.claimed = {
         uid
         for uid in claimed_uids
-        if uid not in sandboxes or instances[uid].state.claiming or sandboxes[uid].obj.created_at > begin
+        if uid not in sandboxes or instances[uid].state.claim.is_pending or sandboxes[uid].obj.created_at > begin
     }
     return memo.claimed & sandboxes.keys()

@@ -34,7 +34,7 @@ def single_flight(builder: PlanBuilder, context: ReconcileContext, decision: Dec
         return decision  # it is here by now: another pull only checks it
     if _is_being_fetched(builder, snapshot, image):
         decision = replace(decision, actions=(), until=snapshot.now + _RETRY_SECONDS)
-        if context.state.failure is not None and lacks_image(context.state.failure):
+        if context.state.backoff.failure is not None and lacks_image(context.state.backoff.failure):
             return decision  # it says why the last pull failed
         message = f"{pulls[0].image} is being pulled for another object"
         return replace(decision, reason=IMAGE_PULLING, message=message)
@@ -108,15 +108,17 @@ def _begin_pull(builder: PlanBuilder, pool: Pool, prior: Fetch) -> Fetch:
 
 def _has_container(snapshot: Snapshot, image: str) -> bool:
     """Return True if a container of this image exists."""
-    return any(instance.state.image_id for instance in snapshot.instances.values() if _is_of_image(instance, image))
+    return any(
+        instance.state.container.image_id for instance in snapshot.instances.values() if _is_of_image(instance, image)
+    )
 
 
 def _is_being_fetched(builder: PlanBuilder, snapshot: Snapshot, image: str) -> bool:
     busy_instances = (instance for instance in snapshot.instances.values() if instance.uid in snapshot.in_flight)
     return image in builder.pulling or any(
-        not instance.state.container for instance in busy_instances if _is_of_image(instance, image)
+        not instance.state.container.id for instance in busy_instances if _is_of_image(instance, image)
     )
 
 
 def _is_of_image(instance: Instance, image: str) -> bool:
-    return instance.state.made_from.get("image") == image
+    return instance.state.container.template_fields.get("image") == image

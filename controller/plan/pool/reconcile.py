@@ -172,6 +172,6 @@ def _offer_to_other_hosts(builder: PlanBuilder, pool: Pool, members: Sequence[Me
         now = decided.get(member.instance.uid, member.instance)
         new_key = key if member.ready and pool.obj.deleted_at is None else ""
         is_idle = now.uid not in builder.snapshot.in_flight
-        if is_idle and now.role == WARM and now.state.ready_key != new_key:
-            decided[now.uid] = replace(now, state=replace(now.state, ready_key=new_key))
+        if is_idle and now.role == WARM and now.state.claim.ready_key != new_key:
+            decided[now.uid] = replace(now, state=replace(now.state, claim=replace(now.state.claim, ready_key=new_key)))
     builder.instances = list(decided.values())

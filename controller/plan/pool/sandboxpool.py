@@ -14,7 +14,8 @@ from controller.kinds.common.tracked_map import tracked
 from controller.kinds.host import NAME
 from controller.kinds.meta import Condition
 from controller.kinds.observed.observed import Container, State
-from controller.kinds.planning.instance_record import RETIRED, WARM, Instance, InstanceState
+from controller.kinds.planning.instance_record import RETIRED, WARM, Instance
+from controller.kinds.planning.instance_state import ClaimRecord, ContainerRecord, InstanceState
 from controller.kinds.planning.plan import Retirement, Warm
 from controller.kinds.planning.snapshot import Pool, Sandbox, Snapshot
 from controller.kinds.quota import Amount, replicas_scope
@@ -85,7 +86,7 @@ def is_used(member: Instance, containers: Iterable[Container], pool: Pool | None
     is_prepared = pool is not None and pool.template is not None and pool.template.restore_from is not None
     own_kinds = ("tmpfs", "memory") if is_prepared else ("tmpfs",)
     return any(
-        container.id == member.state.container
+        container.id == member.state.container.id
         and (
             container.is_used
             or container.name != member.name
@@ -99,8 +100,8 @@ def is_ready(instance: Instance, container: Container | None, rendered: Rendered
     """Return True if a member may be claimed, as far as its own state goes."""
     return (
         instance.role == WARM
-        and instance.state.failure is None
-        and not instance.state.insecure[2]
+        and instance.state.backoff.failure is None
+        and not instance.state.security.failed_attestation.differences
         and container is not None
         and rendered is not None
         and (container.state is State.RUNNING or is_hibernated(instance, container))
@@ -112,10 +113,10 @@ def is_ready(instance: Instance, container: Container | None, rendered: Rendered
 
 def is_hibernated(instance: Instance, container: Container | None) -> bool:
     """Return True if a member's container is frozen with its memory in swap: a claim wakes it."""
-    hibernation = instance.state.hibernation
+    hibernation = instance.state.memory.hibernation
     if container is None or hibernation is None or container.state is not State.PAUSED:
         return False
-    return hibernation.phase == "Hibernated" and hibernation.run == (container.id, container.started_at)
+    return hibernation.phase == "Hibernated" and hibernation.run == container.run
 
 
 def member_of(
@@ -136,10 +137,10 @@ def member_of(
     is_outdated = is_outdated or (
         container is not None and container.unrecorded
     )  # it may be a claimed one of a restored store
-    failure, end = instance.state.failure, instance.state.last_end
-    insecure = instance.state.insecure[2]
+    failure, end = instance.state.backoff.failure, instance.state.runs.last_end
+    insecure = instance.state.security.failed_attestation.differences
     trouble = f"{failure.reason}: {failure.message}" if failure else f"NotSecured: {insecure}" if insecure else ""
-    if not trouble and instance.state.crashes and end is not None:
+    if not trouble and instance.state.runs.crashes and end is not None:
         trouble = f"{end.reason}: exit code {end.exit_code}"
     if not trouble and container is not None and container.state is State.RUNNING and container.limits is None:
         trouble = "LimitsUnread: its limits can't be read from its cgroup, so it is not handed out"
@@ -278,7 +279,7 @@ def _new_member(pool: Pool, uid: str, now: float, host: str) -> Instance:
         role=WARM,
         reserves=NO_LIMITS,
         created_at=now,
-        state=InstanceState(pool=whole_uid(pool.obj), hostname=name),
+        state=InstanceState(ContainerRecord(hostname=name), claim=ClaimRecord(pool=whole_uid(pool.obj))),
         member_uid=uid,
         host=host,
     )
@@ -331,7 +332,9 @@ def _conditions(
     full: str,
 ) -> Iterator[Condition]:
     """Yield Ready, Accepted and Degraded; the worst cause of each is the one that is said."""
-    trouble = next((f"{member.instance.state.hostname}: {member.trouble}" for member in members if member.trouble), "")
+    trouble = next(
+        (f"{member.instance.state.container.hostname}: {member.trouble}" for member in members if member.trouble), ""
+    )
     if pool.broken or pool.template is None:
         name = pool.spec.template_ref.name if pool.spec else ""
         place = f"in namespace `{pool.obj.namespace}` (or it is being deleted, or can't be read)"

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from controller.kinds.meta import Condition, ConditionStatus
 from controller.kinds.observed.observed import Container, State
 from controller.kinds.planning.action import Action, SignalContainer, UnpauseContainer
+from controller.kinds.planning.instance_state import FailedAttestation
 from controller.kinds.runtime.container import ContainerConfig
 from controller.plan.base.reconcile_context import ALIVE, Decision, ReconcileContext
 from controller.plan.network import networks
@@ -106,7 +107,7 @@ def verdict(context: ReconcileContext) -> Verdict:
         return Verdict("True", "Attested", "read back from inside as rendered", compared)
     if drift.outdated(container, rendered):
         return Verdict("False", "Outdated", f"{message} (as it was rendered then; its next start renews it)", compared)
-    if context.state.crashes < _RESTARTS and all(fact.holds or fact.is_missing for fact in compared):
+    if context.state.runs.crashes < _RESTARTS and all(fact.holds or fact.is_missing for fact in compared):
         return Verdict("False", MOUNTS_GONE, f"{message}; a restart mounts it again", compared)
     return Verdict("False", REASON, message, compared)
 
@@ -123,8 +124,9 @@ def _stops(judgement: Verdict, rendered: Rendered) -> bool:
 
 def _hold_message(context: ReconcileContext, rendered: Rendered) -> str:
     """Return why it is not started again with its present configuration; "" if it may be."""
-    generation, config_hash, message = context.state.insecure
-    return message if message and (generation, config_hash) == (context.obj.generation, rendered.config_hash) else ""
+    failed = context.state.security.failed_attestation
+    is_current = (failed.generation, failed.config_hash) == (context.obj.generation, rendered.config_hash)
+    return failed.differences if is_current else ""
 
 
 def _stop(context: ReconcileContext, container: Container, rendered: Rendered, message: str) -> Decision:
@@ -134,7 +136,12 @@ def _stop(context: ReconcileContext, container: Container, rendered: Rendered, m
     if container.state is State.PAUSED:
         actions.append(UnpauseContainer(uid, container.name, container.id, why))
     actions.append(SignalContainer(uid, container.name, container.id, "KILL", why))
-    insecure = (context.obj.generation, rendered.config_hash, message)
-    memory = asked_to_stop(replace(context.state, insecure=insecure), container, context.now, "Killed")
+    failed = FailedAttestation(context.obj.generation, rendered.config_hash, message)
+    memory = asked_to_stop(
+        replace(context.state, security=replace(context.state.security, failed_attestation=failed)),
+        container,
+        context.now,
+        "Killed",
+    )
     event = context.event(REASON, message, warning=True)
     return Decision(memory, REASON, message, tuple(actions), events=(event,), drift=("security",))

@@ -21,7 +21,7 @@ def listed(context: ReconcileContext) -> list[dict[str, str]]:
     activity = context.activity
     if activity is None or activity.contexts_run is None:
         return stored if _is_same_run(context, container) else []
-    if activity.contexts_run != (container.id, container.started_at):
+    if activity.contexts_run != container.run:
         return []
     return [{"name": name, "language": language} for name, language in activity.contexts]
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 from controller.kinds.common.log_tail import GONE
 from controller.kinds.meta import StoredObject
 from controller.kinds.observed.observed import Container, End, State
-from controller.kinds.planning.instance_record import InstanceState, Termination
+from controller.kinds.planning.instance_state import GenerationTime, InstanceState, Termination
 from controller.plan.base.backoff import HEALTHY_SECONDS, crash_delay_seconds
 
 ENDED = (State.EXITED, State.DEAD)
@@ -24,7 +24,7 @@ _NOTED_SECONDS = 60.0
 
 def end_of(container: Container, state: InstanceState, lost: tuple[float, float] = (0.0, 0.0)) -> Termination:
     """Return the end of an ended container's last run. `lost` is the time when the engine itself was away."""
-    recorded = state.last_end
+    recorded = state.runs.last_end
     is_recorded = recorded is not None and recorded.container_id == container.id
     return Termination(
         container_id=container.id,
@@ -33,18 +33,18 @@ def end_of(container: Container, state: InstanceState, lost: tuple[float, float]
         started_at=container.started_at,
         finished_at=container.finished_at,
         limits=container.limits,
-        generation=state.changed[0],
-        changed_at=state.changed[1],
-        restarts=state.restarts,
+        generation=state.lifecycle.changed.generation,
+        changed_at=state.lifecycle.changed.at,
+        restarts=state.runs.restarts,
         log_since=recorded.finished_at if recorded is not None and is_recorded else 0.0,
     )
 
 
 def _reason(container: Container, state: InstanceState, lost: tuple[float, float]) -> str:
-    if by_probes := state.ended_by_probes((container.id, container.started_at)):
+    if by_probes := state.runs.ended_by_probes(container.run):
         return by_probes
     if was_asked_to_stop(container, state):
-        return state.stop_reason
+        return state.runs.stop.reason
     # The engine's flag is of any process of the run: one that ended by itself was not killed.
     if container.oom_killed and container.exit_code == _KILLED:
         return "OOMKilled"
@@ -68,7 +68,7 @@ def _unseen(container: Container, state: InstanceState) -> bool:
     An end shortly before the start is no sign of that. The engine notes a start once the process runs, and an end as of
     when it was: a process that ends at once has ended some milliseconds before its start (27 of 60 on a busy host).
     """
-    recorded = state.last_end
+    recorded = state.runs.last_end
     if recorded is not None and (recorded.container_id, recorded.finished_at) == (container.id, container.finished_at):
         return recorded.started_at != container.started_at
     return container.started_at - container.finished_at > _NOTED_SECONDS
@@ -82,16 +82,16 @@ def exit_text(exit_code: int) -> str:
 
 def is_unproven(container: Container | None, state: InstanceState, now: float) -> bool:
     """Return True if it runs again after a failure, and not yet for so long that the failure is forgotten."""
-    end = state.last_end
-    if container is None or container.state is not State.RUNNING or end is None or not state.crashes:
+    end = state.runs.last_end
+    if container is None or container.state is not State.RUNNING or end is None or not state.runs.crashes:
         return False
-    again = (end.container_id, end.started_at) != (container.id, container.started_at)
+    again = (end.container_id, end.started_at) != container.run
     return again and end.reason not in ("Completed", "EngineLost") and now < container.started_at + HEALTHY_SECONDS
 
 
 def was_asked_to_stop(container: Container, state: InstanceState) -> bool:
     """Return True if Paddock told this run of the container to stop (not an earlier run of the same one)."""
-    return state.asked_to_stop == (container.id, container.started_at)
+    return state.runs.stop.run == container.run
 
 
 def is_ours(end: Termination) -> bool:
@@ -101,35 +101,40 @@ def is_ours(end: Termination) -> bool:
 
 def observe_generation(obj: StoredObject, state: InstanceState, now: float) -> InstanceState:
     """Return the state with the spec's generation, and when it was first seen (0: before any record)."""
-    if state.changed[0] == obj.generation:
+    if state.lifecycle.changed.generation == obj.generation:
         return state
     if obj.generation == 1:
-        return replace(state, changed=(1, obj.created_at))
-    return replace(state, changed=(obj.generation, now if state.changed[0] else 0.0))
+        return replace(state, lifecycle=replace(state.lifecycle, changed=GenerationTime(1, obj.created_at)))
+    return replace(
+        state,
+        lifecycle=replace(
+            state.lifecycle, changed=GenerationTime(obj.generation, now if state.lifecycle.changed.generation else 0.0)
+        ),
+    )
 
 
 def observe_run(container: Container, state: InstanceState) -> InstanceState:
     """Return the state with this run; one after an unrequested end, or an out-of-band removal, is a restart."""
-    run = (container.id, container.started_at)
-    if not container.started_at or run == state.run:
+    run = container.run
+    if not container.started_at or run == state.runs.last:
         return state
-    stopped = state.asked_to_stop == state.run and not state.ended_by_probes(state.run)
-    ours = not state.run[0] or stopped
-    return replace(state, run=run, restarts=state.restarts + (0 if ours else 1))
+    stopped = state.runs.stop.run == state.runs.last and not state.runs.ended_by_probes(state.runs.last)
+    ours = not state.runs.last.container_id or stopped
+    return replace(state, runs=replace(state.runs, last=run, restarts=state.runs.restarts + (0 if ours else 1)))
 
 
 def observe_end(container: Container, state: InstanceState, lost: tuple[float, float] = (0.0, 0.0)) -> InstanceState:
     """Return the state with this end in it, counted once however often it is observed."""
-    recorded = state.last_end
+    recorded = state.runs.last_end
     if recorded is not None and (recorded.container_id, recorded.finished_at) == (container.id, container.finished_at):
         return _seen_again(container, recorded, state, lost)
     end = end_of(container, state, lost)
     if is_ours(end):
-        return replace(state, last_end=end)
+        return replace(state, runs=replace(state.runs, last_end=end))
     healthy = end.finished_at - end.started_at >= HEALTHY_SECONDS
     if end.reason == "EngineLost":  # not the sandbox's fault: neither a crash nor a reset of the count
-        return replace(state, last_end=end, crashes=0 if healthy else state.crashes)
-    return replace(state, last_end=end, crashes=1 if healthy else state.crashes + 1)
+        return replace(state, runs=replace(state.runs, last_end=end, crashes=0 if healthy else state.runs.crashes))
+    return replace(state, runs=replace(state.runs, last_end=end, crashes=1 if healthy else state.runs.crashes + 1))
 
 
 def _seen_again(
@@ -139,28 +144,33 @@ def _seen_again(
     by_itself = recorded.reason == _by_exit_code(recorded.exit_code)
     if not by_itself or not _went_with_engine(container, state, lost):
         return state
-    return replace(state, last_end=replace(recorded, reason="EngineLost"), crashes=max(0, state.crashes - 1))
+    return replace(
+        state,
+        runs=replace(
+            state.runs, last_end=replace(recorded, reason="EngineLost"), crashes=max(0, state.runs.crashes - 1)
+        ),
+    )
 
 
 def observe_removal(ends: Mapping[str, End], state: InstanceState) -> InstanceState:
     """Return the state with the end of a run whose container is gone, if the engine reported it. It is no crash."""
-    container_id, started_at = state.run
-    reported, recorded = ends.get(container_id), state.last_end
-    if reported is None or (recorded is not None and (recorded.container_id, recorded.started_at) == state.run):
+    container_id, started_at = state.runs.last
+    reported, recorded = ends.get(container_id), state.runs.last_end
+    if reported is None or (recorded is not None and (recorded.container_id, recorded.started_at) == state.runs.last):
         return state
-    is_requested = state.asked_to_stop == state.run
+    is_requested = state.runs.stop.run == state.runs.last
     end = Termination(
         container_id=container_id,
         exit_code=reported.exit_code,
-        reason=state.stop_reason if is_requested else _by_exit_code(reported.exit_code),
+        reason=state.runs.stop.reason if is_requested else _by_exit_code(reported.exit_code),
         started_at=started_at,
         finished_at=reported.finished_at,
-        generation=state.changed[0],
-        changed_at=state.changed[1],
-        restarts=state.restarts,
+        generation=state.lifecycle.changed.generation,
+        changed_at=state.lifecycle.changed.at,
+        restarts=state.runs.restarts,
         tail=GONE,
     )
-    return replace(state, last_end=end)
+    return replace(state, runs=replace(state.runs, last_end=end))
 
 
 def starts_again(end: Termination, restart_policy: str) -> bool:

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from controller.kinds.common.quantity import format_bytes
 from controller.kinds.meta import Condition
-from controller.kinds.planning.instance_record import InstanceState
+from controller.kinds.planning.instance_state import DiskExcess, InstanceState
 from controller.kinds.planning.snapshot import Snapshot
 from controller.plan.base.reconcile_context import ALIVE, ReconcileContext
 from controller.policy.container.disk import in_memory
@@ -56,18 +56,21 @@ def limit_of(snapshot: Snapshot, uid: str) -> int:
 def observe(context: ReconcileContext) -> InstanceState:
     """Return the state with the bytes written beyond the limit. A new generation of its spec starts afresh."""
     state = context.state
-    if state.overfull[1] and not exceeded(context):
-        state = replace(state, overfull=(0, 0))
+    if state.lifecycle.disk_excess.written_bytes and not exceeded(context):
+        state = replace(state, lifecycle=replace(state.lifecycle, disk_excess=DiskExcess()))
     limit = _soft_limit(context)
     running = context.container is not None and context.container.state in ALIVE
     if limit and running and context.written_bytes > limit and not exceeded(context):
-        state = replace(state, overfull=(context.obj.generation, context.written_bytes))
+        state = replace(
+            state,
+            lifecycle=replace(state.lifecycle, disk_excess=DiskExcess(context.obj.generation, context.written_bytes)),
+        )
     return state
 
 
 def exceeded(context: ReconcileContext) -> bool:
     """Return True if it wrote more than its limit in this generation of its spec."""
-    generation, written_bytes = context.state.overfull
+    generation, written_bytes = context.state.lifecycle.disk_excess
     return bool(written_bytes) and generation == context.obj.generation
 
 
@@ -75,7 +78,7 @@ def limit_message(context: ReconcileContext) -> str:
     """Return the message of a sandbox beyond its limit."""
     limits = context.rendered.config.limits if context.rendered else None
     limit_text = f" (limits.disk is {format_bytes(limits.disk_bytes)})" if limits and limits.disk_bytes else ""
-    usage = format_bytes(context.state.overfull[1])
+    usage = format_bytes(context.state.lifecycle.disk_excess.written_bytes)
     return f"it wrote {usage} to disk{limit_text}; it starts again when its spec changes"
 
 

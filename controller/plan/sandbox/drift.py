@@ -56,7 +56,7 @@ def needs_new_container(context: ReconcileContext, container: Container, rendere
     """Return why this container has to be replaced now, "" if it need not. Only a new spec generation does that."""
     if container.template_hash == rendered.template_hash or container.generation == context.obj.generation:
         return ""
-    before, after = context.state.made_from, rendered.template_fields
+    before, after = context.state.container.template_fields, rendered.template_fields
     changed = sorted(name for name in {*before, *after} if before.get(name) != after.get(name))
     if not before or not changed:
         return "spec.template changed"

@@ -53,7 +53,9 @@ def kept_and_lost(context: ReconcileContext, container: Container, rendered: Ren
     if context.obj.kind != "Sandbox":
         return ""
     source = f"snapshot `{config.restore_from.partition('@')[0]}`" if config.restore_from else "its image"
-    before, after = (fields.get("restore_from") for fields in (context.state.made_from, rendered.template_fields))
+    before, after = (
+        fields.get("restore_from") for fields in (context.state.container.template_fields, rendered.template_fields)
+    )
     if config.restore_from and before != after:
         return f"; its files are those of {source} then"
     stays = ["its volumes"] if any(mount.kind == "volume" for mount in config.mounts) else []
@@ -78,7 +80,7 @@ def with_check(context: ReconcileContext, container: Container, decision: Decisi
 
 def blocked_stop(context: ReconcileContext) -> Decision | None:
     """Return the decision to let a sandbox run on whose files do not fit; None: nothing is known against its stop."""
-    failure = context.state.failure
+    failure = context.state.backoff.failure
     if failure is None or failure.reason != FILES_TOO_LARGE or not keeps_files(context.spec):
         return None
     if failure.generation != context.obj.generation or not waits(context.now, failure.retry_at, CALL_LONGEST_SECONDS):
@@ -93,7 +95,7 @@ def save(context: ReconcileContext, container: Container, decision: Decision) ->
         return decision
     uid = context.obj.uid
     name = container.name
-    failure = context.state.failure
+    failure = context.state.backoff.failure
     if not keeps_files(context.spec):
         if not any(folder.keeps_files for folder in folders):
             return decision  # its host drops them after a moment
@@ -110,7 +112,7 @@ def save(context: ReconcileContext, container: Container, decision: Decision) ->
 def _has_unrecorded_save(context: ReconcileContext, container: Container) -> bool:
     """Return True if its memory was freed, and no save is recorded: a daemon that ended in between recorded none."""
     rendered = context.rendered
-    if rendered is None or not container.finished_at or context.state.saved is not None:
+    if rendered is None or not container.finished_at or context.state.memory.saved_files is not None:
         return False
     is_kept = keeps_files(context.spec) and bool(rendered.config.memory_mounts)
     return is_kept and not is_older(container, rendered)
@@ -123,7 +125,7 @@ def is_of_files(reason: str) -> bool:
 
 def remove(context: ReconcileContext) -> Iterator[Action]:
     """Yield the removal of the saved files of a deleted object without a container."""
-    if context.state.saved is not None:
+    if context.state.memory.saved_files is not None:
         yield RemoveFiles(context.obj.uid, context.obj.name, "deleted")
 
 
@@ -131,7 +133,7 @@ def condition(context: ReconcileContext) -> Iterator[Condition]:
     """Yield the FilesKept condition of a sandbox with folders in memory."""
     rendered = context.rendered
     container = context.container
-    failure = context.state.failure
+    failure = context.state.backoff.failure
     if context.obj.kind != "Sandbox" or rendered is None or context.blind:
         return
     if not rendered.config.tmpfs and not any(mount.kind == "memory" for mount in rendered.config.mounts):
@@ -148,7 +150,9 @@ def condition(context: ReconcileContext) -> Iterator[Condition]:
         yield Condition(
             TYPE, "False", "NextStart" if renewed else "NextContainer", _OLDER if renewed else _OLDER_WRITABLE
         )
-    elif (saved := context.state.saved) is not None and (container is None or container.state not in ALIVE):
+    elif (saved := context.state.memory.saved_files) is not None and (
+        container is None or container.state not in ALIVE
+    ):
         omitted = f"; {saved.omitted} sockets and devices are left out" if saved.omitted else ""
         message = f"{saved.file_count} files of {format_bytes(saved.size_bytes)} are saved on disk{omitted}"
         yield Condition(TYPE, "True", "Saved", message)

@@ -9,7 +9,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from controller.kinds.planning.action import Action, CreateContainer, StartContainer
-from controller.kinds.planning.instance_record import Instance, InstanceState
+from controller.kinds.planning.instance_record import Instance
+from controller.kinds.planning.instance_state import InstanceState
 from controller.kinds.planning.snapshot import Snapshot
 from controller.kinds.runtime.container import ContainerConfig
 from controller.plan.base.plan_builder import PlanBuilder
@@ -26,9 +27,11 @@ def stale(snapshot: Snapshot, uid: str, rendered: Rendered | None, state: Instan
     if not listed or rendered is None or not rendered.config.gpus:
         return False
     requested = rendered.config.gpus_named
-    if requested and set(state.gpus) != set(requested):
+    if requested and set(state.container.gpus) != set(requested):
         return True
-    return not state.gpus or not set(state.gpus) <= set(listed) - _devices_of_others(snapshot.instances, uid)
+    return not state.container.gpus or not set(state.container.gpus) <= set(listed) - _devices_of_others(
+        snapshot.instances, uid
+    )
 
 
 def assign(builder: PlanBuilder, context: ReconcileContext, decision: Decision) -> Decision:
@@ -40,25 +43,29 @@ def assign(builder: PlanBuilder, context: ReconcileContext, decision: Decision) 
     creation = next(
         (action for action in decision.actions if isinstance(action, CreateContainer) and action.uid == uid), None
     )
-    if creation is not None and not creation.config.gpus and decision.state.gpus:
-        return replace(decision, state=replace(decision.state, gpus=()))
+    if creation is not None and not creation.config.gpus and decision.state.container.gpus:
+        return replace(decision, state=replace(decision.state, container=replace(decision.state.container, gpus=())))
     if not listed or context.rendered is None or not context.rendered.config.gpus:
         return decision
     used_devices = _devices_of_others(snapshot.instances, uid) | builder.gpus
     if creation is None:
         starts = any(isinstance(action, StartContainer) and action.uid == uid for action in decision.actions)
-        clash = starts and not used_devices.isdisjoint(decision.state.gpus)
+        clash = starts and not used_devices.isdisjoint(decision.state.container.gpus)
         return _wait(context, "its GPUs were just given to another sandbox", context.now) if clash else decision
     requested = creation.config.gpus_named
     free = [device for device in listed if device not in used_devices and (not requested or device in requested)]
-    former = [device for device in free if device in context.state.gpus]
+    former = [device for device in free if device in context.state.container.gpus]
     chosen = (*former, *(device for device in free if device not in former))[: creation.config.gpus]
     if len(chosen) < creation.config.gpus:
         message = _too_few(creation.config, free, len(listed))
         return _wait(context, message, context.now + _AGAIN_SECONDS)
     builder.gpus |= set(chosen)
     actions = tuple(_with(action, chosen) if action is creation else action for action in decision.actions)
-    return replace(decision, actions=actions, state=replace(decision.state, gpus=tuple(sorted(chosen))))
+    return replace(
+        decision,
+        actions=actions,
+        state=replace(decision.state, container=replace(decision.state.container, gpus=tuple(sorted(chosen)))),
+    )
 
 
 def _too_few(config: ContainerConfig, free: Sequence[str], listed: int) -> str:
@@ -83,5 +90,5 @@ def _devices_of_others(instances: Mapping[str, Instance], uid: str) -> set[str]:
         device
         for other_uid, instance in instances.items()
         if other_uid != uid and instance.reserves.gpus
-        for device in instance.state.gpus
+        for device in instance.state.container.gpus
     }

@@ -8,7 +8,7 @@ itself. So those run on, and only new starts on them wait. Called by plan/sandbo
 from controller.kinds.meta import Condition, Event
 from controller.kinds.observed.observed import Container, State
 from controller.kinds.planning.action import Action, PauseContainer, SignalContainer, UnpauseContainer
-from controller.kinds.planning.instance_record import InstanceState
+from controller.kinds.planning.instance_state import InstanceState
 from controller.plan.base.reconcile_context import ALIVE, Decision, ReconcileContext, replace_if_changed
 from controller.plan.network import egress
 from controller.plan.sandbox.lifecycle import asked_to_stop, rest_state
@@ -23,15 +23,17 @@ _DONE = {
 
 def observe(context: ReconcileContext) -> InstanceState:
     """Return the state, with the presence of its guard updated."""
-    return replace_if_changed(context.state, unguarded=bool(context.unconfined))
+    return replace_if_changed(
+        context.state, security=replace_if_changed(context.state.security, is_unguarded=bool(context.unconfined))
+    )
 
 
 def change_event(context: ReconcileContext) -> Event | None:
     """Return the event of a guard that was lost, or is back, since `context.state` was stored."""
-    if context.unconfined and not context.state.unguarded:
+    if context.unconfined and not context.state.security.is_unguarded:
         return context.event(LOST, message(context), warning=True)
     alive = context.container is not None and context.container.state in ALIVE
-    if context.state.unguarded and not context.unconfined and alive:
+    if context.state.security.is_unguarded and not context.unconfined and alive:
         return context.event(BACK, "the guard of its network is in force again")
     return None
 
@@ -45,7 +47,7 @@ def decide(context: ReconcileContext) -> Decision | None:
         return _back(context, container) if context.was_unguarded else None
     if context.network.on_guard_lost == "report" or (context.rendered is not None and rest_state(context) is not None):
         return None
-    failed = context.state.failure is not None and context.state.failure.count > 0
+    failed = context.state.backoff.failure is not None and context.state.backoff.failure.count > 0
     if context.network.on_guard_lost == "stop" or (context.was_unguarded and failed):  # what can't be frozen is stopped
         return _killed(context, container)
     if container.state is not State.RUNNING:
@@ -66,7 +68,7 @@ def message(context: ReconcileContext) -> str:
 
 def _back(context: ReconcileContext, container: Container) -> Decision | None:
     """Unpause it, if it was frozen and is to run."""
-    if container.state is not State.PAUSED or context.state.hibernation is not None:
+    if container.state is not State.PAUSED or context.state.memory.hibernation is not None:
         return None
     if context.spec is not None and context.spec.run_state != "Running":
         return None

@@ -8,10 +8,9 @@ from dataclasses import replace
 
 from controller.kinds.common.quantity import format_bytes
 from controller.kinds.meta import Event
-from controller.kinds.observed.activity import Run
 from controller.kinds.observed.observed import Container, State
 from controller.kinds.planning.action import Action, HibernateContainer, UnpauseContainer, WakeContainer
-from controller.kinds.planning.instance_record import Hibernation, InstanceState
+from controller.kinds.planning.instance_state import Hibernation, InstanceState
 from controller.kinds.planning.outcome import NOT_HIBERNATED
 from controller.kinds.planning.snapshot import Snapshot
 from controller.plan.base.backoff import is_backing_off
@@ -29,11 +28,6 @@ _LOOK_AGAIN_SECONDS = 30.0
 _TRIES = 3
 
 
-def run_of(container: Container) -> Run:
-    """Return the run of a container."""
-    return container.id, container.started_at
-
-
 def on_idle(context: ReconcileContext, evicted_for: tuple[str, ...]) -> str:
     """Return what idleness does: Suspend, Hibernate or Delete. What is evicted has to give its memory back at once."""
     choice = context.spec.lifecycle.on_idle if context.spec else "Suspend"
@@ -44,20 +38,20 @@ def on_idle(context: ReconcileContext, evicted_for: tuple[str, ...]) -> str:
 
 def begun_hibernation(context: ReconcileContext) -> Hibernation | None:
     """Return the record of a hibernation that begins now."""
-    return None if context.container is None else Hibernation(run_of(context.container), context.now)
+    return None if context.container is None else Hibernation(context.container.run, context.now)
 
 
 def is_frozen(context: ReconcileContext) -> bool:
     """Return True if its container is paused, and its memory was moved to swap."""
-    container, hibernation = context.container, context.state.hibernation
+    container, hibernation = context.container, context.state.memory.hibernation
     if container is None or hibernation is None or container.state is not State.PAUSED:
         return False
-    return hibernation.run == run_of(container) and hibernation.phase in ("Hibernated", "Ending", "Waking")
+    return hibernation.run == container.run and hibernation.phase in ("Hibernated", "Ending", "Waking")
 
 
 def is_lost(context: ReconcileContext) -> bool:
     """Return True if its container ended while it was hibernated, and nobody has asked for it since."""
-    hibernation, spec = context.state.hibernation, context.spec
+    hibernation, spec = context.state.memory.hibernation, context.spec
     by_person = spec is not None and spec.run_state == "Hibernated"
     return by_person and hibernation is not None and hibernation.phase == "Lost"
 
@@ -65,11 +59,11 @@ def is_lost(context: ReconcileContext) -> bool:
 def keeps(context: ReconcileContext) -> bool:
     """Return True if a container that lives is to be hibernated, or to stay so."""
     container = context.container
-    hibernation = context.state.hibernation
+    hibernation = context.state.memory.hibernation
     spec = context.spec
     if container is None or container.state not in (State.RUNNING, State.PAUSED) or spec is None:
         return False
-    begun_here = hibernation is not None and hibernation.run == run_of(container)
+    begun_here = hibernation is not None and hibernation.run == container.run
     if context.stays_hibernated and is_frozen(context):
         return True
     if spec.run_state == "Hibernated":
@@ -85,12 +79,12 @@ def keeps(context: ReconcileContext) -> bool:
 
 def keep(context: ReconcileContext, container: Container, rendered: Rendered) -> Decision:
     """Hibernate a sandbox that is to be, once nothing prevents it, and leave it so."""
-    state, hibernation = context.state, context.state.hibernation
+    state, hibernation = context.state, context.state.memory.hibernation
     if is_frozen(context) and hibernation is not None:
         changed = ", ".join(field for field, _, _ in drift.differences(rendered.config.limits, container))
         deferred = f"it is hibernated; {changed} change once it is awake" if changed else ""
         blocked = files.blocked_stop(context) if hibernation.phase == "Ending" else None
-        failure = state.failure
+        failure = state.backoff.failure
         why = failure.message if failure is not None else ""
         suffix, until = (f"; it is not suspended: {why}", blocked.until) if blocked is not None else ("", None)
         return Decision(state, HIBERNATED, message(context, container) + suffix, until=until, deferred=deferred)
@@ -101,28 +95,28 @@ def keep(context: ReconcileContext, container: Container, rendered: Rendered) ->
             return _unable(context) if context.obj.kind == "Sandbox" else Decision(state)  # a warm member runs then
     why = "runState is Hibernated" if not idle.asleep(context) else idle.stop_reason(context)[1]
     action = HibernateContainer(context.obj.uid, container.name, container.id, why)
-    state = replace(state, hibernation=Hibernation(run_of(container), context.now))
-    return Decision(state, HIBERNATING, why, (action,), hold=run_of(container))
+    state = replace(state, memory=replace(state.memory, hibernation=Hibernation(container.run, context.now)))
+    return Decision(state, HIBERNATING, why, (action,), hold=container.run)
 
 
 def wake(context: ReconcileContext, container: Container) -> Decision:
     """Wake a hibernated container that is to run."""
     why = "asked for again" if context.activity is not None and context.activity.asking else "desired running"
     state = waking(context)
-    return Decision(state, WAKING, why, (thaw(context, container, why),), release=run_of(container))
+    return Decision(state, WAKING, why, (thaw(context, container, why),), release=container.run)
 
 
 def waking(context: ReconcileContext) -> InstanceState:
     """Return the state in which its hibernated container, if there is one, wakes."""
     state = context.state
-    if state.hibernation is None or not is_frozen(context):
+    if state.memory.hibernation is None or not is_frozen(context):
         return state
-    return replace(state, hibernation=replace(state.hibernation, phase="Waking"))
+    return replace(state, memory=replace(state.memory, hibernation=replace(state.memory.hibernation, phase="Waking")))
 
 
 def thaw(context: ReconcileContext, container: Container, why: str) -> Action:
     """Return the action that lets the processes of a paused container run."""
-    kind = UnpauseContainer if context.state.hibernation is None else WakeContainer
+    kind = UnpauseContainer if context.state.memory.hibernation is None else WakeContainer
     return kind(context.obj.uid, container.name, container.id, why)
 
 
@@ -138,26 +132,33 @@ def message(context: ReconcileContext, container: Container) -> str:
 
 def observe(context: ReconcileContext, state: InstanceState) -> InstanceState:
     """Return the state with the hibernation as it is observed: over once it runs, or with its container."""
-    hibernation, container = state.hibernation, context.container
+    hibernation, container = state.memory.hibernation, context.container
     if hibernation is None or hibernation.phase == "Lost":
         runs_anew = container is not None and container.state in ALIVE and hibernation is not None
-        return replace(state, hibernation=None) if runs_anew else state
-    if container is None or container.state not in ALIVE or hibernation.run != run_of(container):
+        return replace(state, memory=replace(state.memory, hibernation=None)) if runs_anew else state
+    if container is None or container.state not in ALIVE or hibernation.run != container.run:
         lost = hibernation.phase == "Hibernated" and (container is None or container.state not in ALIVE)
-        return replace(state, hibernation=replace(hibernation, phase="Lost") if lost else None)
+        return replace(
+            state, memory=replace(state.memory, hibernation=replace(hibernation, phase="Lost") if lost else None)
+        )
     if container.state is not State.RUNNING:
         return state
     if hibernation.phase in ("Waking", "Ending"):
-        return replace(state, hibernation=None)
+        return replace(state, memory=replace(state.memory, hibernation=None))
     if hibernation.phase == "Hibernated":  # unpaused out-of-band
-        return replace(state, hibernation=replace(hibernation, phase="Moving"))
+        return replace(state, memory=replace(state.memory, hibernation=replace(hibernation, phase="Moving")))
     return state
 
 
 def loss_event(context: ReconcileContext, after: InstanceState) -> Event | None:
     """Return the event of a container that ended while it was hibernated. `context` is that of before."""
-    before = context.state.hibernation
-    if before is None or before.phase == "Lost" or after.hibernation is None or after.hibernation.phase != "Lost":
+    before = context.state.memory.hibernation
+    if (
+        before is None
+        or before.phase == "Lost"
+        or after.memory.hibernation is None
+        or after.memory.hibernation.phase != "Lost"
+    ):
         return None
     return context.event("HibernationLost", LOST_MESSAGE, warning=True)
 
@@ -173,13 +174,13 @@ def wakes_at_once(snapshot: Snapshot) -> int:
 def count_waking(snapshot: Snapshot) -> int:
     """Return the number of sandboxes that workers are waking now."""
     instances = (snapshot.instances.get(uid) for uid in snapshot.in_flight)
-    hibernations = (instance.state.hibernation for instance in instances if instance is not None)
+    hibernations = (instance.state.memory.hibernation for instance in instances if instance is not None)
     return sum(hibernation is not None and hibernation.phase == "Waking" for hibernation in hibernations)
 
 
 def _is_possible(context: ReconcileContext) -> bool:
     """Return True if its host can hibernate it, as far as is known."""
-    failure = context.state.failure
+    failure = context.state.backoff.failure
     failed = failure is not None and failure.reason == NOT_HIBERNATED and failure.count >= _TRIES
     return context.hibernation.available and not (
         failed and is_backing_off(failure, context.obj.generation, context.deleting)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 from controller.kinds.observed.activity import Activity, CpuSample, StoredUse
 from controller.kinds.observed.observed import Container, State
-from controller.kinds.planning.instance_record import InstanceState
+from controller.kinds.planning.instance_state import InstanceState
 from controller.plan.base import pressure
 from controller.plan.base.reconcile_context import ReconcileContext
 from controller.plan.sandbox.deaths import was_asked_to_stop
@@ -42,29 +42,30 @@ class Idleness:
 
 def asleep(context: ReconcileContext) -> bool:
     """Return True if it was stopped for idleness, and nobody has asked for it since."""
-    return context.state.idled_generation == context.obj.generation
+    return context.state.lifecycle.idled.generation == context.obj.generation
 
 
 def stop_reason(context: ReconcileContext) -> tuple[str, str]:
     """Return the reason and message of its stop."""
     timeout = context.spec.lifecycle.idle_timeout_seconds if context.spec else 0
-    if not context.state.evicted:
+    if not context.state.lifecycle.evicted_for:
         return REASON, f"not used for {timeout} s"
-    return EVICTED, f"the host was short of {' and '.join(context.state.evicted)}, and it was not used"
+    return EVICTED, f"the host was short of {' and '.join(context.state.lifecycle.evicted_for)}, and it was not used"
 
 
 def observe(context: ReconcileContext) -> Idleness:
     """Return its idleness, with the state updated."""
     state, activity = context.state, context.activity or _UNSEEN
-    if state.idled_generation:
+    if state.lifecycle.idled.generation:
         if asleep(context) and (context.stays_hibernated or not activity.asking):
             return _asleep(context)
-        return Idleness(replace(state, idled_generation=0, evicted=()), woken=bool(activity.asking))
+        lifecycle = replace(state.lifecycle, idled=state.lifecycle.idled._replace(generation=0), evicted_for=())
+        return Idleness(replace(state, lifecycle=lifecycle), woken=bool(activity.asking))
     timeout = pressure.timeout_seconds(context.spec, context.short_of)
     if timeout is None or context.spec is None or context.spec.run_state != "Running":
         return Idleness(state)
     use, noting = _noted(context)
-    state = replace(state, use=use)
+    state = replace(state, lifecycle=replace(state.lifecycle, use=use))
     container = context.container
     if container is None or container.state is not State.RUNNING or was_asked_to_stop(container, state):
         return Idleness(state, noting)
@@ -81,13 +82,13 @@ def observe(context: ReconcileContext) -> Idleness:
 def _asleep(context: ReconcileContext) -> Idleness:
     """Return the idleness of one that nobody asks for: hibernated for too long, it is suspended."""
     state, spec = context.state, context.spec
-    hibernation = state.hibernation
+    hibernation = state.memory.hibernation
     if hibernation is None or spec is None or hibernation.phase != "Hibernated":
         return Idleness(state)
     due = hibernation.at + (spec.lifecycle.suspend_after_seconds or SUSPEND_AFTER_SECONDS)
     if hibernation.at <= context.now < due:
         return Idleness(state, timer=due)
-    return Idleness(replace(state, hibernation=replace(hibernation, phase="Ending")))
+    return Idleness(replace(state, memory=replace(state.memory, hibernation=replace(hibernation, phase="Ending"))))
 
 
 def _times(use: StoredUse, container: Container, now: float) -> tuple[float, ...]:
@@ -116,13 +117,13 @@ def _judged(
         return Idleness(state, noting, sample=since)
     if _is_busy(mark, newest):
         use = StoredUse(newest.at, False, context.now, context.obj.generation)
-        return Idleness(replace(state, use=use), timer=newest.at + timeout)
+        return Idleness(replace(state, lifecycle=replace(state.lifecycle, use=use)), timer=newest.at + timeout)
     return Idleness(state, due=True)
 
 
 def _noted(context: ReconcileContext) -> tuple[StoredUse, float | None]:
     """Return the use that the store is to keep, and the time of the next write."""
-    stored = context.state.use
+    stored = context.state.lifecycle.use
     activity = context.activity
     now = context.now
     generation = context.obj.generation
@@ -144,7 +145,7 @@ def _noted(context: ReconcileContext) -> tuple[StoredUse, float | None]:
 
 def _samples(activity: Activity, container: Container, since: float) -> tuple[CpuSample | None, CpuSample | None]:
     """Return the first and the newest sample of this run since then."""
-    run = (container.id, container.started_at)
+    run = container.run
     samples = [
         sample
         for sample in (activity.mark, activity.cpu)

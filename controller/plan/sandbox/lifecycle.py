@@ -3,10 +3,10 @@
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from controller.kinds.observed.activity import Run
 from controller.kinds.observed.observed import Container, State
 from controller.kinds.planning.action import Action, SignalContainer, StartContainer
-from controller.kinds.planning.instance_record import InstanceState
+from controller.kinds.planning.instance_state import GenerationTime, InstanceState, StopRequest
+from controller.kinds.runtime.run import Run
 from controller.plan.base import pressure
 from controller.plan.base.backoff import waits
 from controller.plan.base.reconcile_context import ALIVE, Decision, ReconcileContext, replace_if_changed
@@ -78,15 +78,21 @@ def _reap_idle(context: ReconcileContext, decide: Callable[[ReconcileContext], D
     on_idle = hibernation.on_idle(context, evicted_for)
     if on_idle == "Delete":
         message = f"not used for {context.spec.lifecycle.idle_timeout_seconds} s"
-        run = (context.container.id, context.container.started_at)
         event = context.event(idle.REASON, f"{message}: {_DELETED}")
-        return Decision(context.state, idle.REASON, message, events=(event,), delete=True, reaped="idle", hold=run)
+        return Decision(
+            context.state, idle.REASON, message, events=(event,), delete=True, reaped="idle", hold=context.container.run
+        )
     state = replace(
         context.state,
-        idled_generation=context.obj.generation,
-        idled_at=context.now,
-        evicted=evicted_for,
-        hibernation=hibernation.begun_hibernation(context) if on_idle == "Hibernate" else None,
+        lifecycle=replace(
+            context.state.lifecycle,
+            idled=GenerationTime(context.obj.generation, context.now),
+            evicted_for=evicted_for,
+        ),
+        memory=replace(
+            context.state.memory,
+            hibernation=hibernation.begun_hibernation(context) if on_idle == "Hibernate" else None,
+        ),
     )
     context = replace(context, state=state)
     reason, message = idle.stop_reason(context)
@@ -107,9 +113,9 @@ def _suspends_idle(context: ReconcileContext) -> bool:
 def _hold(context: ReconcileContext, decision: Decision) -> Run | None:
     """Return the run that nobody may begin to use any more, because idleness ends it."""
     container = context.container
-    if container is None or container.state not in ALIVE or decision.state.stop_reason not in idle.REASONS:
+    if container is None or container.state not in ALIVE or decision.state.runs.stop.reason not in idle.REASONS:
         return None
-    return (container.id, container.started_at) if was_asked_to_stop(container, decision.state) else None
+    return container.run if was_asked_to_stop(container, decision.state) else None
 
 
 def rest_state(context: ReconcileContext) -> Rest | None:
@@ -134,10 +140,10 @@ def rest_state(context: ReconcileContext) -> Rest | None:
 
 def _half_stopped(context: ReconcileContext) -> Rest | None:
     """Finish a stop that was begun, though it is to run again: it must not end later while in use."""
-    container, reason = context.container, context.state.stop_reason
+    container, reason = context.container, context.state.runs.stop.reason
     if container is None or container.state not in ALIVE or not was_asked_to_stop(container, context.state):
         return None
-    by_probes = context.state.ended_by_probes((container.id, container.started_at))  # these finish it themselves
+    by_probes = context.state.runs.ended_by_probes(container.run)  # these finish it themselves
     if by_probes or reason not in (*idle.REASONS, DEADLINE, "Stopped", "Superseded"):
         return None
     return Rest(reason, f"it was being stopped ({reason}); it is started again after that", end=reason, half=True)
@@ -155,7 +161,7 @@ def stop(
     if context.unconfined and context.network.on_guard_lost != "report":
         return None
     was_asked = was_asked_to_stop(container, context.state)
-    until = context.state.asked_to_stop_at + grace
+    until = context.state.runs.stop.at + grace
     if was_asked and waits(context.now, until, grace):
         return Decision(context.state, reason, f"asked to stop ({why}); killed if still there by then", until=until)
     if was_asked or grace == 0:
@@ -171,34 +177,35 @@ def stop(
 
 def asked_to_stop(state: InstanceState, container: Container, now: float, end: str = "Stopped") -> InstanceState:
     """Return the state in which this container's end is Paddock's own doing, for the reason `end`."""
-    run = (container.id, container.started_at)
-    return replace(state, asked_to_stop=run, asked_to_stop_at=now, stop_reason=end)
+    return replace(state, runs=replace(state.runs, stop=StopRequest(container.run, now, end)))
 
 
 def expired(context: ReconcileContext) -> bool:
     """Return True if its deadline passed in this generation of its spec."""
-    return context.state.expired_generation == context.obj.generation
+    return context.state.lifecycle.expired.generation == context.obj.generation
 
 
 def _notice_deadline(context: ReconcileContext) -> InstanceState:
     """Return the state with its deadline, if that has passed. A new generation, or a suspension, starts afresh."""
     state, spec = context.state, context.spec
-    if state.expired_generation and not expired(context):
-        state = replace(state, expired_generation=0, first_start=0.0)
-    if spec is not None and spec.run_state == "Suspended" and state.first_start:
-        state = replace(state, first_start=0.0)
+    if state.lifecycle.expired.generation and not expired(context):
+        lifecycle = replace(state.lifecycle, expired=state.lifecycle.expired._replace(generation=0))
+        state = replace(state, lifecycle=lifecycle, runs=replace(state.runs, first_start=0.0))
+    if spec is not None and spec.run_state == "Suspended" and state.runs.first_start:
+        state = replace(state, runs=replace(state.runs, first_start=0.0))
     due = _deadline(replace_if_changed(context, state=state))
     if due is None or context.now < due or expired(context):
         return state
-    return replace(state, expired_generation=context.obj.generation, expired_at=context.now)
+    expiry = GenerationTime(context.obj.generation, context.now)
+    return replace(state, lifecycle=replace(state.lifecycle, expired=expiry))
 
 
 def _deadline(context: ReconcileContext) -> float | None:
     """Return the time of its deadline. A start in the future means that the clock was set back: it counts from now."""
     deadline_seconds = context.spec.lifecycle.active_deadline_seconds if context.spec else None
-    if deadline_seconds is None or not context.state.first_start:
+    if deadline_seconds is None or not context.state.runs.first_start:
         return None
-    return min(context.state.first_start, context.now) + deadline_seconds
+    return min(context.state.runs.first_start, context.now) + deadline_seconds
 
 
 def _with_deadline(context: ReconcileContext, decision: Decision) -> Decision:
@@ -207,9 +214,8 @@ def _with_deadline(context: ReconcileContext, decision: Decision) -> Decision:
     if lifecycle is None:
         return decision
     if decision.finished:
-        decision = replace_if_changed(
-            decision, state=replace_if_changed(decision.state, first_start=0.0)
-        )  # another run counts from its own start
+        runs = replace_if_changed(decision.state.runs, first_start=0.0)  # another run counts from its own start
+        decision = replace_if_changed(decision, state=replace_if_changed(decision.state, runs=runs))
         return decision if lifecycle.ttl_seconds_after_finished is None else _expire_finished(context, decision)
     if lifecycle.active_deadline_seconds is None or (context.spec and context.spec.run_state == "Suspended"):
         return decision
@@ -224,21 +230,22 @@ def _started(context: ReconcileContext, decision: Decision) -> InstanceState:
     A run that began before the sandbox was created was claimed with it, and the time before is not the sandbox's.
     """
     container = context.container
-    if decision.state.first_start:
+    if decision.state.runs.first_start:
         return decision.state
     if any(isinstance(action, StartContainer) for action in decision.actions):
-        return replace(decision.state, first_start=context.now)
+        return replace(decision.state, runs=replace(decision.state.runs, first_start=context.now))
     if container is not None and container.state in ALIVE and not was_asked_to_stop(container, decision.state):
         claimed_at = min(context.obj.created_at, context.now)
-        return replace(decision.state, first_start=max(container.started_at, claimed_at))
+        first_start = max(container.started_at, claimed_at)
+        return replace(decision.state, runs=replace(decision.state.runs, first_start=first_start))
     return decision.state
 
 
 def _expire_finished(context: ReconcileContext, decision: Decision) -> Decision:
     """Delete a finished sandbox when its TTL is over, or set the timer for it."""
     assert context.spec is not None
-    end, ttl = decision.state.last_end, context.spec.lifecycle.ttl_seconds_after_finished or 0
-    finished_at = max(end.finished_at if end else 0.0, decision.state.expired_at if expired(context) else 0.0)
+    end, ttl = decision.state.runs.last_end, context.spec.lifecycle.ttl_seconds_after_finished or 0
+    finished_at = max(end.finished_at if end else 0.0, decision.state.lifecycle.expired.at if expired(context) else 0.0)
     due = min(finished_at, context.now) + ttl
     if context.now < due:
         return decision.with_timer(due)

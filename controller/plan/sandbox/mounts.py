@@ -223,7 +223,7 @@ def _kept_by(sandbox: Sandbox) -> set[str]:
 
 def reclaim_volumes(context: ReconcileContext) -> Iterator[Action]:
     """Yield the removal of the volumes that go with a sandbox of which all else is gone."""
-    if context.volumes and not context.state.reclaimed:
+    if context.volumes and not context.state.lifecycle.volumes_reclaimed:
         obj, why = context.obj, "their reclaimPolicy is Delete"
         yield RemoveVolumes(
             obj.uid, container_name(obj.name, obj.uid), obj.namespace, context.volumes, why, claimed_by=obj.name

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from controller.kinds.common.labels import container_name
 from controller.kinds.observed.observed import Container, State
 from controller.kinds.observed.usage import NOT_MEASURED, LayerUsage
-from controller.kinds.planning.instance_record import InstanceState
+from controller.kinds.planning.instance_state import InstanceState
 from controller.kinds.planning.snapshot import Sandbox, Snapshot
 from controller.kinds.sandbox import SandboxSpec
 from controller.plan.base.memo import KnownRender, Memo, RenderedKey
@@ -34,15 +34,20 @@ def context_with(
 ) -> ReconcileContext:
     """Return one object's context, with `state` in place of the stored state; `memo` keeps what was rendered."""
     uid = sandbox.obj.uid
-    expected = replace_if_changed(state, user_id=state.user_id or memo.user_ids.chosen.get(uid, 0))
+    expected = replace_if_changed(
+        state,
+        security=replace_if_changed(state.security, user_id=state.security.user_id or memo.user_ids.chosen.get(uid, 0)),
+    )
     rendered, refusals = rendered_with(sandbox, policy, memo, expected)
     name = rendered.config.name if rendered else container_name(sandbox.obj.name, uid)
     ranked = own_containers(snapshot, uid, name, state)
     if lacking := user_ids.lacks_user_id(sandbox.obj, rendered, state, ranked) and not snapshot.observed.blind:
-        state = replace_if_changed(state, user_id=memo.user_id(snapshot, uid, policy))
+        state = replace_if_changed(
+            state, security=replace_if_changed(state.security, user_id=memo.user_id(snapshot, uid, policy))
+        )
     else:
         memo.user_ids.chosen.pop(uid, None)
-    if state.user_id != expected.user_id:
+    if state.security.user_id != expected.security.user_id:
         rendered, refusals = rendered_with(sandbox, policy, memo, state)
     above = _above_weights(memo.weight_bounds(snapshot), sandbox, rendered)
     layer = _layer(snapshot, ranked)
@@ -55,7 +60,7 @@ def context_with(
         container=ranked[0] if ranked else None,
         extra=tuple(ranked[1:]),
         state=state,
-        was_unguarded=state.unguarded,
+        was_unguarded=state.security.is_unguarded,
         instance_id=snapshot.instance_id,
         blind=snapshot.observed.blind,
         probed=snapshot.probes.get(uid),
@@ -72,7 +77,7 @@ def context_with(
         models=snapshot.gateway.sandboxes.get(uid),
         network=network_context(snapshot, sandbox.obj, rendered, state=state, policy=policy, subnets=memo.subnets),
         above_quota=above,
-        lacks_user_id=lacking and not state.user_id,
+        lacks_user_id=lacking and not state.security.user_id,
         host=snapshot.fleet.host,
         hibernation=snapshot.hibernation,
     )
@@ -102,7 +107,7 @@ def _layer(snapshot: Snapshot, ranked: list[Container]) -> LayerUsage:
 
 def _is_own(container: Container, wanted_name: str, state: InstanceState) -> bool:
     """Return True if a container with the object's labels is its own: by its derived name, or because we created it."""
-    return container.name == wanted_name or container.id in (state.container, state.run[0])
+    return container.name == wanted_name or container.id in (state.container.id, state.runs.last.container_id)
 
 
 def _rank(container: Container, wanted_name: str) -> tuple[int, bool, str]:
@@ -115,8 +120,8 @@ def rendered_with(
 ) -> tuple[Rendered | None, tuple[Refusal, ...]]:
     """Return the sandbox's whole configuration, or None and the refusals."""
     obj = sandbox.obj
-    hostname = state.hostname
-    user_id = state.user_id
+    hostname = state.container.hostname
+    user_id = state.security.user_id
     stored = memo.rendered.get(obj.uid)
     spec, template = sandbox.spec, sandbox.template
     if (

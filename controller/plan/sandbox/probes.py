@@ -9,8 +9,9 @@ from dataclasses import replace
 
 from controller.kinds.observed.observed import Container, State
 from controller.kinds.planning.action import SignalContainer
-from controller.kinds.planning.instance_record import InstanceState
-from controller.kinds.runtime.probe import NO_PROBES, Probe, ProbeProgress, ProbeResult, ProbeSet, Run, Tally, Watch
+from controller.kinds.planning.instance_state import InstanceState
+from controller.kinds.runtime.probe import NO_PROBES, Probe, ProbeProgress, ProbeResult, ProbeSet, Tally, Watch
+from controller.kinds.runtime.run import Run
 from controller.plan.base.backoff import waits
 from controller.plan.base.reconcile_context import Decision, ReconcileContext
 from controller.plan.sandbox.lifecycle import asked_to_stop, stop
@@ -38,8 +39,10 @@ def observe(context: ReconcileContext, container: Container, state: InstanceStat
     probes = probe_set(context)
     if not probes or container.state not in (State.RUNNING, State.PAUSED):
         return state
-    run = (container.id, container.started_at)
-    progress = state.checked if state.checked is not None and state.checked.run == run else ProbeProgress(run)
+    run = container.run
+    progress = (
+        state.runs.probes if state.runs.probes is not None and state.runs.probes.run == run else ProbeProgress(run)
+    )
     tallies = _tallies(context, run)
     progress = replace(
         progress,
@@ -47,12 +50,15 @@ def observe(context: ReconcileContext, container: Container, state: InstanceStat
         ready=progress.ready or _passed(tallies.get("readiness"), probes.readiness),
     )
     waiting = bool(_pending(probes, progress)) and container.state is State.RUNNING
-    return replace(state, checked=replace(progress, since=(progress.since or context.now) if waiting else 0.0))
+    return replace(
+        state,
+        runs=replace(state.runs, probes=replace(progress, since=(progress.since or context.now) if waiting else 0.0)),
+    )
 
 
 def watches(context: ReconcileContext, state: InstanceState) -> tuple[Watch, ...]:
     """Return the probes to run from now on: none of a sandbox that is not to run, or is being removed."""
-    container, checked = context.container, state.checked
+    container, checked = context.container, state.runs.probes
     if container is None or checked is None or not _is_up(context, container) or context.deleting or checked.ended:
         return ()
     return tuple(
@@ -64,9 +70,9 @@ def watches(context: ReconcileContext, state: InstanceState) -> tuple[Watch, ...
 def unready(context: ReconcileContext, state: InstanceState) -> tuple[str, str]:
     """Return the reason and message of a running sandbox that its probes do not call ready; empty ones if they do."""
     probes = probe_set(context)
-    checked = state.checked
+    checked = state.runs.probes
     container = context.container
-    end_reason = state.ended_by_probes((container.id, container.started_at)) if container else ""
+    end_reason = state.runs.ended_by_probes(container.run) if container else ""
     if end_reason:
         return _condition_reason(end_reason), "its probes failed: it is being stopped"
     if not probes or checked is None:
@@ -80,24 +86,26 @@ def unready(context: ReconcileContext, state: InstanceState) -> tuple[str, str]:
 
 def are_passed(probes: ProbeSet, state: InstanceState) -> bool:
     """Return True if all probes needed for readiness passed in the last observed run."""
-    checked = state.checked
+    checked = state.runs.probes
     if not probes:
         return True
-    return checked is not None and checked.run == state.run and not checked.ended and not _pending(probes, checked)
+    return (
+        checked is not None and checked.run == state.runs.last and not checked.ended and not _pending(probes, checked)
+    )
 
 
 def decide(context: ReconcileContext, container: Container) -> Decision:
     """Return the decision for a running container by its probes: nothing, a wait, or a stop."""
-    state, checked = context.state, context.state.checked
+    state, checked = context.state, context.state.runs.probes
     # Once begun a stop is gone through with, though the probe may be another one by now, or none.
-    if end_reason := state.ended_by_probes((container.id, container.started_at)):
+    if end_reason := state.runs.ended_by_probes(container.run):
         return _end(context, container, end_reason, "its probes failed")
     if not probe_set(context) or checked is None:
         return Decision(state)
     deadline = context.spec.lifecycle.startup_deadline_seconds if context.spec else None
     reason, message = _broken(context, checked, deadline)
     if reason:
-        ending = replace(context, state=replace(state, checked=replace(checked, ended=reason)))
+        ending = replace(context, state=replace(state, runs=replace(state.runs, probes=replace(checked, ended=reason))))
         event = context.event("Unhealthy", message, warning=True)
         return replace(_end(ending, container, reason, message), events=(event,))
     reason, message = unready(context, state)

@@ -20,7 +20,7 @@ def resize(
     differences = tuple(drift.differences(rendered.config.limits, container))
     limits = drift.charged(rendered.config.limits, container)
     fields = tuple(field for field, _, _ in differences)
-    failure = context.state.resize
+    failure = context.state.backoff.resize
     if failure is not None and is_backing_off(failure, context.obj.generation, context.deleting):
         if failure.terminal:
             return (), None, fields

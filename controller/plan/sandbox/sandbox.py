@@ -21,7 +21,7 @@ from controller.kinds.planning.action import (
     StartContainer,
     UnpauseContainer,
 )
-from controller.kinds.planning.instance_record import InstanceState, Termination
+from controller.kinds.planning.instance_state import InstanceState, Termination
 from controller.kinds.sandbox import FINALIZER, keeps_files
 from controller.plan.base.backoff import (
     CALL_LONGEST_SECONDS,
@@ -97,13 +97,13 @@ def reconcile_deletion(context: ReconcileContext) -> Decision | None:
 def reconcile_guard(context: ReconcileContext) -> Decision | None:
     """Freeze, stop or resume a sandbox whose network guard was lost or is back. A failed call for it is waited out."""
     decision = guard.decide(context)
-    tried_before = context.was_unguarded == context.state.unguarded
+    tried_before = context.was_unguarded == context.state.security.is_unguarded
     return (reconcile_failure(context) if decision is not None and tried_before else None) or decision
 
 
 def reconcile_failure(context: ReconcileContext) -> Decision | None:
     """Wait out the back-off of an engine call that failed for the current generation."""
-    failure = context.state.failure
+    failure = context.state.backoff.failure
     if failure is None or not is_backing_off(failure, context.obj.generation, context.deleting):
         return None
     if files.is_of_files(failure.reason):
@@ -138,10 +138,10 @@ def reconcile_lifecycle(context: ReconcileContext) -> Decision:
 def settle(decision: Decision, events: tuple[Event, ...]) -> Decision:
     """Return the decision with those events. One that needs nothing forgets the failures on the way there."""
     decision = takeover.settle(replace(decision, events=(*events, *decision.events)) if events else decision)
-    failure = decision.state.failure
+    failure = decision.state.backoff.failure
     if decision.reason or decision.actions or failure is None or files.is_of_files(failure.reason):
         return decision
-    return replace(decision, state=replace(decision.state, failure=None))
+    return replace(decision, state=replace(decision.state, backoff=replace(decision.state.backoff, failure=None)))
 
 
 def _is_unreadable(context: ReconcileContext) -> bool:
@@ -168,14 +168,21 @@ def _observed_state(context: ReconcileContext) -> InstanceState:
     state = hibernation.observe(context, state)
     if container is None:
         return state
-    state = deaths.observe_run(container, replace_if_changed(state, container=container.id))
+    state = deaths.observe_run(
+        container, replace_if_changed(state, container=replace_if_changed(state.container, id=container.id))
+    )
     state = probes.observe(context, container, state)
     if container.state in deaths.ENDED and container.started_at:
         state = deaths.observe_end(container, state, context.lost)
     made_as_now = context.rendered is not None and container.config_hash == context.rendered.config_hash
     if context.rendered is not None and made_as_now and container.template_hash == context.rendered.template_hash:
         fields, template = context.rendered.template_fields, container.template_hash
-        state = replace_if_changed(state, image_id=container.image_id, template=template, made_from=fields)
+        state = replace_if_changed(
+            state,
+            container=replace_if_changed(
+                state.container, image_id=container.image_id, template=template, template_fields=fields
+            ),
+        )
     return state
 
 
@@ -209,18 +216,18 @@ def _delete(context: ReconcileContext) -> Decision:
 
 
 def _absent(context: ReconcileContext, rendered: Rendered) -> Decision:
-    end = context.state.last_end
+    end = context.state.runs.last_end
     resting = rest_state(context)
     if resting is not None:
         return Decision(context.state, resting.reason, resting.message, finished=resting.finished)
     if (
         context.spec is not None
-        and context.state.finished == rendered.template_hash
+        and context.state.runs.finished == rendered.template_hash
         and end is not None
         and not deaths.starts_again(end, context.spec.restart_policy)
     ):
         return _finished(context.state, end)
-    missing = bool(context.state.run[0]) and context.state.template == rendered.template_hash
+    missing = bool(context.state.runs.last.container_id) and context.state.container.template == rendered.template_hash
     why = "its container is missing" if missing else "no container yet"
     events = (context.event("ContainerMissing", "found no container, desired one", warning=True),) if missing else ()
     decision = _make(context, rendered, (), why)
@@ -232,8 +239,8 @@ def _make(context: ReconcileContext, rendered: Rendered, first: tuple[Action, ..
     state = context.state
     uid = context.obj.uid
     name = rendered.config.name
-    is_same_template = state.template == rendered.template_hash
-    same_image = state.made_from.get("image") == rendered.template_fields.get("image")
+    is_same_template = state.container.template == rendered.template_hash
+    same_image = state.container.template_fields.get("image") == rendered.template_fields.get("image")
     labels = container_labels(
         instance=context.instance_id,
         uid=uid,
@@ -246,7 +253,7 @@ def _make(context: ReconcileContext, rendered: Rendered, first: tuple[Action, ..
         revision=context.obj.resource_version,
     )
     actions: list[Action] = list(first)
-    failure = state.failure
+    failure = state.backoff.failure
     reason = "Creating"
     message = why
     if failure is not None and is_backing_off(failure, context.obj.generation, context.deleting):
@@ -255,17 +262,25 @@ def _make(context: ReconcileContext, rendered: Rendered, first: tuple[Action, ..
             reason, message = IMAGE_PULLING, f"{rendered.config.image} is being pulled"
         if lacks_image(failure):  # a retry is no news: who waits is to see why
             reason, message = failure.reason, failure.message
-    image_id = state.image_id if is_same_template and same_image else ""
+    image_id = state.container.image_id if is_same_template and same_image else ""
     actions += mounts.before_start(context, rendered, image_id or rendered.config.image, why)
     actions.append(CreateContainer(uid, rendered.config, labels, why, image_id))
     actions += snapshots.restore_root(context, rendered, "", why)
     actions += networks.connect_peers(context, rendered, "", why)
     actions.append(StartContainer(uid, name, why))
     if not (is_same_template and same_image):
-        state = replace(state, image_id="")
+        state = replace(state, container=replace(state.container, image_id=""))
     if not is_same_template:
-        state = replace(state, crashes=0, template=rendered.template_hash)
-    state = replace(state, finished="", made_from=rendered.template_fields)
+        state = replace(
+            state,
+            runs=replace(state.runs, crashes=0),
+            container=replace(state.container, template=rendered.template_hash),
+        )
+    state = replace(
+        state,
+        runs=replace(state.runs, finished=""),
+        container=replace(state.container, template_fields=rendered.template_fields),
+    )
     return Decision(state, reason, message, tuple(actions))
 
 
@@ -308,11 +323,11 @@ def _restart(context: ReconcileContext, container: Container, reason: str, why: 
     """
     state = context.state
     healthy = context.now - container.started_at >= HEALTHY_SECONDS
-    crashes = 1 if healthy else state.crashes + 1
+    crashes = 1 if healthy else state.runs.crashes + 1
     due = container.started_at + crash_delay_seconds(crashes)
     if waits(context.now, due, CRASH_LONGEST_SECONDS):
         return Decision(state, reason, why, until=due)
-    context = replace(context, state=replace(state, crashes=crashes))
+    context = replace(context, state=replace(state, runs=replace(state.runs, crashes=crashes)))
     decision = _suspend(context, container, Rest("Restarting", why, "Restarting", "Superseded", half=True))
     return decision.with_event(context.event(reason, f"{why}; restarting it", warning=True))
 
@@ -333,7 +348,11 @@ def _repair(context: ReconcileContext, container: Container, rendered: Rendered)
     # No limit may shrink below what is in swap, and cgroup v1 counts that: limits wait for the wake.
     frozen = hibernation.is_frozen(context)
     resize, until, differing = ((), None, ()) if frozen else reconcile_limits(context, container, rendered)
-    state = context.state if differing or frozen else replace_if_changed(context.state, resize=None)
+    state = (
+        context.state
+        if differing or frozen
+        else replace_if_changed(context.state, backoff=replace_if_changed(context.state.backoff, resize=None))
+    )
     return Decision(state, actions=(*actions, *resize), until=until, drift=(*fields, *differing))
 
 
@@ -371,7 +390,7 @@ def _run_state(context: ReconcileContext, container: Container, rendered: Render
         return Decision(state, "Pausing", "", (PauseContainer(uid, name, container.id, "runState is Paused"),))
     if run_state == "Paused":
         return Decision(state, "Paused", "runState is Paused")
-    if container.state is State.PAUSED and state.hibernation is not None:
+    if container.state is State.PAUSED and state.memory.hibernation is not None:
         return hibernation.wake(context, container)
     if container.state is State.PAUSED:
         unpause = UnpauseContainer(uid, name, container.id, "state found paused, desired running")
@@ -400,16 +419,16 @@ def _suspend(context: ReconcileContext, container: Container, resting: Rest) -> 
 
 def _start(context: ReconcileContext, container: Container, rendered: Rendered) -> Decision:
     """Start a created or ended container, when its restart policy and back-off say so."""
-    state, end = context.state, context.state.last_end
+    state, end = context.state, context.state.runs.last_end
     why = "state found created, desired running"
     events = []
     fields = []
     has_ended = container.state is State.EXITED and bool(container.started_at)
     if has_ended and end is not None and context.spec is not None:
         if not deaths.starts_again(end, context.spec.restart_policy):
-            state = replace(state, finished=rendered.template_hash)
+            state = replace(state, runs=replace(state.runs, finished=rendered.template_hash))
             return files.save(context, container, _finished(state, end))
-        due = deaths.start_due(end, state.crashes)
+        due = deaths.start_due(end, state.runs.crashes)
         if waits(context.now, due, CRASH_LONGEST_SECONDS):
             return Decision(state, "CrashLoopBackOff", _end_text(state), until=due)
         why = "resumed" if deaths.is_ours(end) else f"restarted after {_end_text(state)}"
@@ -417,7 +436,7 @@ def _start(context: ReconcileContext, container: Container, rendered: Rendered) 
             events.append(context.event("Ended", _end_text(state), warning=True))
             fields.append("exited")
     lasting = drift.lasting(container) or context.stale_gpus or context.lost_runtime
-    if is_start_blocked(state.failure, context.obj.generation):
+    if is_start_blocked(state.backoff.failure, context.obj.generation):
         events.append(context.event("Recreating", _BLOCKED, warning=True))
         why = "its start is blocked by one that the engine's death cut off"
         decision = _replace(replace(context, state=state), container, rendered, why)
@@ -437,7 +456,7 @@ def _start(context: ReconcileContext, container: Container, rendered: Rendered) 
         actions.append(StartContainer(context.obj.uid, container.name, why, container.id))
         if context.spec is not None and context.spec.run_state == "Paused":
             actions.append(PauseContainer(context.obj.uid, container.name, container.id, "runState is Paused"))
-        decision = Decision(replace(state, finished=""), "Starting", why, tuple(actions))
+        decision = Decision(replace(state, runs=replace(state.runs, finished="")), "Starting", why, tuple(actions))
     return replace(decision, events=(*decision.events, *events), drift=tuple(fields))
 
 
@@ -446,7 +465,7 @@ def _finished(state: InstanceState, end: Termination) -> Decision:
 
 
 def _end_text(state: InstanceState) -> str:
-    end = state.last_end
+    end = state.runs.last_end
     return "" if end is None else f"{end.reason}: {deaths.exit_text(end.exit_code)}"
 
 

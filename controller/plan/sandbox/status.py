@@ -8,7 +8,7 @@ from controller.kinds.common.log_tail import Tail
 from controller.kinds.meta import Condition
 from controller.kinds.observed.observed import State
 from controller.kinds.planning.binding import pending_words
-from controller.kinds.planning.instance_record import Termination
+from controller.kinds.planning.instance_state import Termination
 from controller.plan.base.reasons import CLAIMING, WITHHELD
 from controller.plan.base.reconcile_context import ALIVE, Decision, ReconcileContext
 from controller.plan.base.status_json import dated, limits_to_json, rfc3339
@@ -100,11 +100,11 @@ def status(context: ReconcileContext, decision: Decision) -> dict[str, Any]:
             dated(condition, prior.get(condition.type), context.obj.generation, context.now)
             for condition in conditions(context, decision)
         ],
-        "restartCount": state.restarts,
+        "restartCount": state.runs.restarts,
         "host": context.host,
     }
-    if state.launch:
-        fields |= {"launchType": state.launch, "launchReason": state.launch_reason}
+    if state.claim.launch:
+        fields |= {"launchType": state.claim.launch, "launchReason": state.claim.launch_reason}
     if container is not None:
         fields["instanceRef"] = {"name": container.name, "containerID": container.id}
         fields["image"] = {"id": container.image_id}
@@ -120,10 +120,10 @@ def status(context: ReconcileContext, decision: Decision) -> dict[str, Any]:
     elif context.blind:  # a daemon that has just started knows no container yet
         fields |= {name: context.obj.status[name] for name in _OBSERVED if name in context.obj.status}
     fields |= contexts.fields(context)
-    if state.first_start:
-        fields["firstStartTime"] = rfc3339(state.first_start)
-    if state.last_end is not None:
-        fields["lastTermination"] = _termination(state.last_end)
+    if state.runs.first_start:
+        fields["firstStartTime"] = rfc3339(state.runs.first_start)
+    if state.runs.last_end is not None:
+        fields["lastTermination"] = _termination(state.runs.last_end)
     return carried(context.obj.status, fields)
 
 
@@ -239,7 +239,7 @@ def _resized(context: ReconcileContext, decision: Decision) -> Condition:
         return Condition("Resized", "False", "NotReserved", f"{_UNRESERVED}: {message}") if message else _IN_FORCE
     if decision.deferred:
         return Condition("Resized", "False", "Deferred", decision.deferred)
-    failure = decision.state.resize
+    failure = decision.state.backoff.resize
     if failure is None:
         return Condition("Resized", "False", "InProgress", ", ".join(differing))
     return Condition("Resized", "False", "Infeasible" if failure.terminal else "Deferred", failure.message)
@@ -273,7 +273,7 @@ def _degraded(context: ReconcileContext, decision: Decision) -> Condition:
     state = decision.state
     if decision.reason == "CrashLoopBackOff":
         return Condition("Degraded", "True", "CrashLoopBackOff", decision.message)
-    failure = state.failure
+    failure = state.backoff.failure
     trouble = failure is not None and (failure.terminal or failure.count > 0) and decision.reason == failure.reason
     if trouble and failure is not None:
         return Condition("Degraded", "True", failure.reason, failure.message)

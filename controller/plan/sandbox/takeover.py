@@ -12,7 +12,7 @@ def settle(decision: Decision) -> Decision:
 
     The name does not delay Ready: everything goes by ids, and a rename is one more engine call.
     """
-    if not decision.state.claiming:
+    if not decision.state.claim.is_pending:
         return decision
     first = tuple(action for action in decision.actions if not isinstance(action, RenameContainer))
     if first and not decision.reason:
@@ -21,4 +21,4 @@ def settle(decision: Decision) -> Decision:
         return replace(decision, actions=first, drift=drift, reason=CLAIMING, message=message)
     if decision.reason in ("EngineUnreachable", "Waking"):
         return decision
-    return replace(decision, state=replace(decision.state, claiming=False))
+    return replace(decision, state=replace(decision.state, claim=replace(decision.state.claim, is_pending=False)))

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from controller.kinds.meta import StoredObject
 from controller.kinds.observed.observed import Container
 from controller.kinds.planning.action import CreateContainer
-from controller.kinds.planning.instance_record import InstanceState
+from controller.kinds.planning.instance_state import InstanceState
 from controller.kinds.runtime.user_ids import own_id
 from controller.plan.base.reconcile_context import Decision, ReconcileContext
 from controller.policy.sandbox import Rendered
@@ -22,7 +22,7 @@ def lacks_user_id(
     obj: StoredObject, rendered: Rendered | None, state: InstanceState, containers: Iterable[Container]
 ) -> bool:
     """Return True if an object is to get an id now: it has none, and no container that stays as it is."""
-    if rendered is None or not rendered.takes_user_id or state.user_id:
+    if rendered is None or not rendered.takes_user_id or state.security.user_id:
         return False
     return all(
         container.template_hash not in ("", rendered.template_hash) and container.generation != obj.generation
@@ -45,5 +45,5 @@ def user_label(container: Container) -> str:
 
 def shares(context: ReconcileContext) -> bool:
     """Return True if other sandboxes may run as the same user: it is not one that only this sandbox has."""
-    container, user_id = context.container, context.state.user_id
+    container, user_id = context.container, context.state.security.user_id
     return container is not None and (not user_id or own_id(container.user) != user_id)

@@ -4,16 +4,9 @@ import threading
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from controller.kinds.observed.observed import Container
 from controller.kinds.runtime.context import LANGUAGES, Context
+from controller.kinds.runtime.run import NO_RUN, Run
 from controller.ports import Meter, UseTracker
-
-Run = tuple[str, float]
-
-
-def run_of(container: Container) -> Run:
-    """Return the run of a container: its contexts end with it."""
-    return container.id, container.started_at
 
 
 class ContextBook:
@@ -43,7 +36,7 @@ class ContextBook:
     def remove(self, uid: str, name: str) -> None:
         """Note that a context was deleted."""
         with self._lock:
-            run, contexts = self._contexts.get(uid, (("", 0.0), {}))
+            run, contexts = self._contexts.get(uid, (NO_RUN, {}))
             remaining = {key: context for key, context in contexts.items() if key != name}
             if remaining:
                 self._contexts[uid] = run, remaining
@@ -54,7 +47,7 @@ class ContextBook:
     def of(self, uid: str) -> tuple[Context, ...]:
         """Return the contexts of a sandbox."""
         with self._lock:
-            _, contexts = self._contexts.get(uid, (("", 0.0), {}))
+            _, contexts = self._contexts.get(uid, (NO_RUN, {}))
         return tuple(contexts.values())
 
     def _note(self, uid: str, run: Run) -> None:

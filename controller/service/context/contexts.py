@@ -34,7 +34,7 @@ from controller.policy.inside.context_events import EventReader, completions_of,
 from controller.ports import AgentAnswer, AgentError, Meter, StreamError, UseTracker
 from controller.service import errors
 from controller.service.access.audit import Recorder
-from controller.service.context.book import ContextBook, run_of
+from controller.service.context.book import ContextBook
 from controller.service.exec.activity import WAIT_SECONDS, state_message
 from controller.service.exec.agent_calls import AgentCalls
 from controller.service.exec.streams import SandboxStreams
@@ -114,7 +114,7 @@ class Contexts:
         if not isinstance(listing, list) or len(listing) > 4096:
             raise _nonsense(obj, "no list of contexts")
         contexts = tuple(context for context in map(context_of, listing) if context is not None)
-        self.book.replace(obj.uid, run_of(container), contexts)
+        self.book.replace(obj.uid, container.run, contexts)
         return contexts
 
     def get(self, kind: Kind, namespace: str, name: str, context: str) -> Context:
@@ -241,7 +241,7 @@ class Contexts:
         context = context_of(self._ask(place, _post(path, body), seconds))
         if context is None:
             raise _nonsense(place.obj, "no context")
-        self.book.add(place.obj.uid, run_of(place.container), context)
+        self.book.add(place.obj.uid, place.container.run, context)
         return context
 
     def _ask(self, place: _Place, request: AgentRequest, seconds: float) -> Mapping[str, Any]:
@@ -396,7 +396,7 @@ class ContextStream(Iterator[Chunk]):
             self._deadline = time.monotonic() + self._limit + _SPARE_SECONDS if self._limit else math.inf
             engine, reason = event.fields["engine"], event.fields["reason"]
             context = Context(self.context, event.fields["language"], "busy", engine=engine, reason=reason)
-            self._contexts.book.add(self._obj.uid, run_of(place.container), context)
+            self._contexts.book.add(self._obj.uid, place.container.run, context)
         elif event.type == "done":
             self.outcome = event.fields["status"]
 

@@ -8,9 +8,9 @@ from typing import Any
 from controller.kinds.common.chunk import Chunk
 from controller.kinds.common.labels import container_name
 from controller.kinds.meta import StoredObject
-from controller.kinds.observed.activity import Run
 from controller.kinds.observed.observed import Container, State
 from controller.kinds.runtime.adopted_exec import ExecRef
+from controller.kinds.runtime.run import Run
 from controller.ports import DetachableExec, Engine, ExecStream, NotNow, StreamError, UseTracker, Wake
 from controller.service import errors
 
@@ -156,7 +156,7 @@ class ActivityTracker:
 
     def is_held(self, container: Container) -> bool:
         """Return True if this run is being stopped as idle."""
-        return self._in_use.stopping_run(container.uid) == (container.id, container.started_at)
+        return self._in_use.stopping_run(container.uid) == container.run
 
     def await_first_look(self, seconds: float = _FIRST_LOOK_SECONDS) -> None:
         """Wait until the engine was observed once: a daemon that has just started knows nothing of its sandboxes."""

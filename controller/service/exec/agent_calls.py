@@ -191,7 +191,7 @@ class AgentCalls:
             self._failed(obj, container, error, _SKIP_SECONDS)
 
     def _failed(self, obj: StoredObject, container: Container, error: AgentError, skip_seconds: float) -> None:
-        now, run = time.monotonic(), (container.id, container.started_at)
+        now, run = time.monotonic(), container.run
         with self._lock:
             failure = self._failures.get(obj.uid)
             recorded_at = failure.recorded_at if failure is not None else 0.0
@@ -207,11 +207,7 @@ class AgentCalls:
 
     def _skipped(self, obj: StoredObject, container: Container) -> bool:
         failure = self._failures.get(obj.uid)
-        return (
-            failure is not None
-            and failure.run == (container.id, container.started_at)
-            and time.monotonic() < failure.skip_until
-        )
+        return failure is not None and failure.run == container.run and time.monotonic() < failure.skip_until
 
     def _record(self, obj: StoredObject, type_: Any, reason: str, message: str) -> None:
         now = self._clock.now()

@@ -83,7 +83,7 @@ class Claims:
         bound = {**obj.status, **self._place.binding(member.host)}
         claimed = replace(obj, uid=member.uid, status=bound)
         transaction.put_instance(handed_over(member, claimed, reserves))
-        message = f"claimed {member.state.hostname}, a warm sandbox of pool {member.parent_name}"
+        message = f"claimed {member.state.container.hostname}, a warm sandbox of pool {member.parent_name}"
         transaction.add_event(Event(claimed.ref, "Normal", "Claimed", message, self._clock.now()))
         return claimed
 

@@ -11,7 +11,7 @@ from controller.kinds.common.chunk import Chunk
 from controller.kinds.common.log_lines import last_lines
 from controller.kinds.meta import StoredObject
 from controller.kinds.observed.observed import Container, State
-from controller.kinds.planning.instance_record import Termination
+from controller.kinds.planning.instance_state import Termination
 from controller.kinds.registry import Kind
 from controller.ports import Store, Streams
 from controller.service import errors
@@ -64,7 +64,7 @@ class PreviousLogs:
     def _end(self, obj: StoredObject) -> Termination | None:
         with errors.translate_store_errors():
             instance = next(iter(self._store.instances([obj.uid])), None)
-        return instance.state.last_end if instance is not None else None
+        return instance.state.runs.last_end if instance is not None else None
 
 
 def window(end: Termination, container: Container) -> tuple[float, float]:

@@ -6,7 +6,8 @@ from typing import Any
 from controller.kinds.common import labels
 from controller.kinds.meta import StoredObject
 from controller.kinds.observed.observed import Container, Observation
-from controller.kinds.planning.instance_record import Failure, Instance, Termination
+from controller.kinds.planning.instance_record import Instance
+from controller.kinds.planning.instance_state import Failure, Termination
 from controller.plan.base.status_json import limits_to_json
 from controller.ports import Store
 from controller.ports.fleet import SINGLE, Fleet
@@ -79,7 +80,7 @@ def _status(instance: Instance, observed: Observation | None) -> dict[str, Any]:
         status["message"] = f"only host `{instance.host}` observes it"
     elif observed.blind:
         status["message"] = f"the engine can't be observed: {observed.blind}"
-    status |= {"restartCount": state.restarts, "crashCount": state.crashes}
+    status |= {"restartCount": state.runs.restarts, "crashCount": state.runs.crashes}
     if container is not None:
         status["containerID"] = container.id
         if container.image_id:
@@ -88,17 +89,17 @@ def _status(instance: Instance, observed: Observation | None) -> dict[str, Any]:
             status["startTime"] = serialize.timestamp(container.started_at)
         if container.limits is not None:
             status["limits"] = limits_to_json(container.limits)
-    if state.last_end is not None:
-        status["lastTermination"] = _end(state.last_end)
-    if state.failure is not None:
-        status["failure"] = _failure(state.failure)
+    if state.runs.last_end is not None:
+        status["lastTermination"] = _end(state.runs.last_end)
+    if state.backoff.failure is not None:
+        status["failure"] = _failure(state.backoff.failure)
     return status
 
 
 def _container(instance: Instance, observed: Observation) -> Container | None:
     """Return the record's latest container: by its id, else by its name."""
     candidates = observed.containers.get(instance.uid, ())
-    recorded = [container for container in candidates if container.id == instance.state.container]
+    recorded = [container for container in candidates if container.id == instance.state.container.id]
     return next(iter(recorded or [container for container in candidates if container.name == instance.name]), None)
 
 

@@ -52,9 +52,6 @@ class SandboxMeter:
         after = self.read(run) if before is not None else None
         if before is None or after is None:
             return None, None
-        is_same_start = (before.container.id, before.container.started_at) == (
-            after.container.id,
-            after.container.started_at,
-        )
+        is_same_start = before.container.run == after.container.run
         base = before.usage.cpu_usage_seconds if is_same_start else 0.0  # counters begin with the container's start
         return max(0.0, after.usage.cpu_usage_seconds - base), after.usage.memory_peak_bytes
