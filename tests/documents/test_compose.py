@@ -36,7 +36,7 @@ def said_of(path: Path) -> str:
     composed = read_compose(path.name, path.read_text(), discover(), PROJECT)
     if composed.problems:
         return "".join(f"{problem}\n" for problem in composed.problems)
-    notes = "".join(f"{document}\n" for document in composed.notes)
+    notes = "".join(f"{note}\n" for note in composed.notes)
     documents = (
         {"name": document.name, "labels": document.labels, "spec": document.spec} for document in composed.documents
     )
@@ -80,7 +80,7 @@ def test_the_project_is_named_by_option_or_file() -> None:
     text = "name: shop\nservices: {web: {image: x, privileged: true}}\n"
     assert project_name("f", text, Project()) == "shop"
     assert project_name("f", text, Project("other")) == "other"
-    assert [text_.name for text_ in read("services: {web: {image: x}}", name="other").documents] == ["other-web"]
+    assert [document.name for document in read("services: {web: {image: x}}", name="other").documents] == ["other-web"]
     for text_ in ("", "services: {}", "name: No"):
         assert isinstance(project_name("f", text_, Project()), Problem)
     assert isinstance(project_name("f", text, Project("No Name")), Problem)
