@@ -13,6 +13,7 @@ from tests.pictures.units import written
 WIDTH = 1600
 _BYTES = ("bytes", "binBps")
 _COLUMNS, _CELL, _GAP = 24, 38, 8
+_CLOCK = 62  # pixels of a time at the axis
 _COLOURS = (
     "#73BF69",
     "#F2CC0C",
@@ -209,8 +210,9 @@ def _axes(frame: _Frame, values: Sequence[float], unit: Callable[[float], str]) 
         parts.append(f'<path d="M{frame.left},{y}H{frame.right}" stroke="#2c3235"/>')
         message = _text(unit(value))
         parts.append(f'<text x="{frame.left - 6}" y="{y + 4}" text-anchor="end" fill="#ccccdc">{message}</text>')
-    for step in range(5):
-        when = frame.window.begin + (frame.window.end - frame.window.begin) * step / 4
+    times = max(1, min(4, int((frame.right - frame.left) / _CLOCK)))  # as Grafana: as many as fit side by side
+    for step in range(times + 1):
+        when = frame.window.begin + (frame.window.end - frame.window.begin) * step / times
         x, y = frame.at((when, 0))
         clock = time.strftime("%H:%M:%S", time.gmtime(when))
         parts.append(f'<text x="{x}" y="{y + 18}" text-anchor="middle" fill="#8e8e9c">{clock}</text>')
