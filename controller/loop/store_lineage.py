@@ -49,12 +49,14 @@ class StoreLineage:
         `newest` returns the newest revision in a container's label; None while they can't be read.
         """
         self._began = revision if self._began is None else self._began
+        # The operator confirms a restored store by removing its note.
         if self._restored and not self._path.exists():
             _log.info("restore confirmed; orphan sweep resumed")
             self._restored = ""
             self._revision = revision
             self._noted = 0
             self._confirmed = max(self._confirmed, newest() or 0)
+        # Containers made after the backup bear newer revisions than the store has.
         if not self._compared and not self._restored and (labelled := newest()) is not None:
             self._compared = True
             if labelled > max(self._began, self._confirmed):

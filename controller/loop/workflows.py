@@ -171,6 +171,7 @@ class WorkflowRuns(Keeper):
             return True
         if not self._place.leads():
             return False
+        # Its host may come back and go on with it: only what was deleted long ago, or is nowhere, ends here.
         if run.progress.host and not run.progress.finished:
             over = run.obj.deleted_at is not None and now >= run.obj.deleted_at + ENDING_SECONDS
             return over or (sandbox is not None and at == UNBOUND)

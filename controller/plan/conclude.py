@@ -77,6 +77,7 @@ def _write(
 ) -> bool:
     """Add what the store has to hold of this decision. Return True if it holds all of it already."""
     member = instance is not None and bool(instance.member_uid)
+    # A member has no object of its own: its record is all that goes.
     if decision.finalize and member and instance is not None:
         builder.retired.append(instance)
         return False

@@ -150,6 +150,7 @@ def sandbox_view(run: Run, obj: StoredObject | None, default: str = NAME) -> San
     """
     if obj is None:
         return SandboxView()
+    # A run must not work in a sandbox of the same name that somebody else made.
     if run.spec.sandbox_ref is None and not any(
         owner_reference.get("uid") == run.uid for owner_reference in obj.owner_references
     ):
@@ -173,6 +174,7 @@ def sandbox_view(run: Run, obj: StoredObject | None, default: str = NAME) -> San
     if ready.get("status") == "False" and ready.get("reason") in _HOPELESS:
         message = f"its sandbox `{obj.name}`: {ready['reason']}: {ready.get('message', '')}"
         return SandboxView("Failed", obj.uid, message, host=host)
+    # A suspended one is usable: the first command wakes it.
     usable = ready.get("status") == "True" or (
         ready.get("reason") in _WAKEABLE and obj.spec.get("runState", "Running") == "Running"
     )
@@ -249,6 +251,7 @@ def _end_attempt(
 def _with_stopping(run: Run, progress: Progress, view: RunView, now: float) -> Progress:
     """Note why no further stage starts. The first reason stays, but for a request to cancel."""
     if _over(progress, run.workflow.stages) and progress.stopping in ("", *_KILLING):
+        # All stages have ended: a deadline or a cancel that comes now is no reason any more.
         failed = next((stage for stage in _mains(run, progress) if stage.state == "Failed"), None)
         if failed is None or progress.stopping:
             return progress

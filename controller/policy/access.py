@@ -195,6 +195,7 @@ def _refusal_message(caller: Caller, ask: AccessRequest, role: Role) -> str:
         return f"{caller.name} may not do this; it needs the role admin in every namespace (`*`)"
     if ask.namespace is None:
         return f"{caller.name} may not {what} in every namespace; name one that you may read (`-n NAME`)"
+    # It names what is missing, and nothing of what there is.
     where = f"namespace `{ask.namespace}`" if ask.namespace else "every namespace (`*`)"
     return f"{caller.name} may not {what}; it needs the role {role} in {where}"
 

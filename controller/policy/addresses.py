@@ -24,6 +24,7 @@ def is_public(address: str) -> bool:
     """Return True if this address is on the Internet, and embeds none that is not."""
     ip = ipaddress.ip_address(address.partition("%")[0])
     if isinstance(ip, ipaddress.IPv6Address):
+        # An IPv6 address may be a way to an IPv4 one: that one decides.
         inner = ip.ipv4_mapped or ip.sixtofour or (ip.teredo[1] if ip.teredo else None)
         if ip in _NAT64:
             inner = ipaddress.IPv4Address(int(ip) & 0xFFFFFFFF)

@@ -222,6 +222,7 @@ def _needs(node: Any) -> Iterator[tuple[str, str]]:
                 yield "volume", str(value.get("name"))
             elif name == "host" and isinstance(value, str):
                 yield "network", value
+            # A permission may stand at any depth, as in a template within a pool.
             yield from _needs(value)
     elif isinstance(node, list | tuple):
         for value in node:

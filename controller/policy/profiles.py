@@ -123,6 +123,7 @@ def profile_level(spec: SecurityProfileSpec, base: Level, name: str = "") -> Lev
     folders |= {folder.mount_path: Tmpfs(folder.mount_path, folder.size, folder.noexec) for folder in spec.tmpfs or ()}
     most = _laid(level.most, spec.max_limits)
     limits = _laid(level.limits, spec.default_limits)
+    # A lower maximum lowers the defaults that the profile does not name.
     inherited = [field for name, field, _ in _LIMITS if getattr(spec.default_limits, name, None) is None]
     limits = replace(limits, **{field: _at_most(limits, most, field) for field in inherited})
     return replace(

@@ -235,6 +235,7 @@ def _tmpfs(template: Template, resources: Resources, level: Level, beside: int) 
             message = f"nothing in {path} can be executed at {level.name}; remove it, or use another folder"
             yield Refusal(f"tmpfs[{index}].noexec", message)
     shm = _shm_bytes(template)
+    # Pages of a folder in memory count in the cgroup: a full one would kill the sandbox's programs.
     requested_bytes = sum(mount.size for mount in template.tmpfs) + shm + beside
     memory = effective_limits(resources, template, level.limits).memory_bytes
     if (template.tmpfs or template.shm_size or beside) and requested_bytes > memory:

@@ -179,6 +179,7 @@ def _stage(spec: WorkflowSpec, stage: Stage, before: frozenset[str], at: str) ->
                 f"they are longer than {_SCRIPT_BYTES} bytes together; put a script into the sandbox, and run that"
             )
             yield Refusal(f"{at}.exec.commands", message)
+        # The engine would refuse it in the middle of the run.
         if stage.exec.command and (reason := program_refused(stage.exec.command[0])):
             yield Refusal(f"{at}.exec.command[0]", reason)
         if reason := folder_refused(stage.exec.working_dir or ""):

@@ -97,6 +97,7 @@ def reserved_amounts(read: _Reading, scopes: Sequence[str]) -> dict[str, Amount]
     pools = [scope.removeprefix(REPLICAS) for scope in scopes if scope.startswith(REPLICAS)]
     with_rows = [scope for scope in scopes if not scope.startswith(REPLICAS)]
     total_rows = {row["scope"]: row for some in batches(with_rows) for row in read(OF_SCOPES, {"scopes": some})}
+    # Members of a pool are counted, not summed: a pool has no row of its own.
     counted = {row["pool_uid"]: row for some in batches(pools) for row in read(_REPLICAS, {"pools": some})}
     amounts = {scope: amount_of_row(total_rows.get(scope)) for scope in with_rows}
     return amounts | {

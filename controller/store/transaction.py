@@ -410,6 +410,7 @@ class SqlTransaction:
             stored_row = stored.get(instance.uid)
             if (stored_row["version"] if stored_row else 0) != instance.version:
                 raise Conflict(f"instance {instance.name}: changed meanwhile; read it again")
+        # Totals lose what was reserved here, and gain what is below: a changed record counts once.
         for row in stored.values():
             moves.instance(row, -1)
         _DELETE_INSTANCE.many(self._connection, [{"of_uid": instance.uid} for instance in retired])
@@ -421,6 +422,7 @@ class SqlTransaction:
         changed_rows: list[Row] = []
         state_rows: list[Row] = []
         for row in as_rows:
+            # Most writes change the state alone, and nothing that totals count.
             if before := stored.get(row["uid"]):
                 (state_rows if _RESERVED_IN(row) == _RESERVED_IN(before) else changed_rows).append(
                     {**row, "of_uid": row["uid"]}

@@ -199,6 +199,7 @@ class Actor:
         """Create a container, once its image, profile and agent are there."""
         if action.labels.get(own.INSTANCE) != self._instance_id or action.labels.get(own.UID) != action.uid:
             return Terminal("InvalidConfig", f"{action.config.name}: its labels belong to another store or object")
+        # A pinned image: the same name may mean another one by now.
         image = action.image_id or action.config.image
         if source := action.config.restore_from:
             captured = self._restorer.image_of(action.labels.get(own.NAMESPACE, ""), source)
@@ -214,6 +215,7 @@ class Actor:
             if checked.refusal:
                 return (Terminal if checked.terminal else Transient)("ImageRefused", checked.refusal)
             runtime = self._agents.ensure(action.config.agent) if action.config.agent else ""
+            # It is the outcome of a failed call then.
             if not isinstance(runtime, str):
                 return runtime
             config = replace(action.config, user=checked.user)
@@ -237,6 +239,7 @@ class Actor:
         except Fault as fault:
             if fault.is_gone:
                 return Transient("ImageMissing", _image_missing(action))
+            # The name may be that of this very container: the answer to an earlier call was lost.
             if fault.status == 409:
                 return self._name_taken(action)
             if fault.status == BAD_REQUEST and self._is_runtime_gone(action.config.host_runtime):

@@ -115,6 +115,7 @@ def _cause(error: BaseException) -> str:
     while current is not None:
         if isinstance(current, OSError) and current.strerror:
             message = current.strerror
+        # Some libraries chain their errors, others hand them on as an argument.
         inner = current.__cause__ or current.__context__
         args = [argument for argument in current.args if isinstance(argument, BaseException)]
         current = inner or (args[0] if args else None)

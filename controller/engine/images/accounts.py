@@ -46,6 +46,7 @@ def account_files(
     layers = layers_of(image)
     texts = (by_engine() or _BASIC) if layers is None else {name: _read(layers, name) for name in FILES}
     image_users = [line_text.split(":") for line_text in texts["passwd"].splitlines()]
+    # The image names that id itself.
     if any(image_user[2:3] == [str(uid)] for image_user in image_users):
         return {}
     otherwise = str((image.get("Config") or {}).get("WorkingDir") or "/")

@@ -647,10 +647,12 @@ class HostMounts:
         kept_folders = tuple(noted_mount for noted_mount in self._kept_folders(uid) if noted_mount.path in in_place)
         stay = {noted_mount.identity for noted_mount in kept_folders}
         if kept_folders:
+            # Noted first: after a crash in the middle, what stays is still known.
             self._write(uid, kept_folders)
         for place in sorted(folder.iterdir()) if folder.is_dir() else ():
             if kept_folders and (place.name == _NOTES or _identity(place) in stay):
                 continue
+            # Several mounts may lie on one another: one call takes off one of them.
             for _ in _mounted_at(place):
                 mount_calls.detach(str(place))
             place.rmdir() if place.is_dir() else place.unlink()

@@ -244,6 +244,7 @@ def _described_content(text: bytes) -> SnapshotContent:
     texts = (content.source_name, content.image, content.image_id, content.level, content.parent)
     paths = [text for part in content.parts for text in (part.path, part.source)]
     paths += [text for omission in omitted for text in (omission.name, omission.reason)]
+    # An id of -1 means none.
     counts = (content.omitted_count, content.user_id + 1, content.group_id + 1)
     maxima = (_COUNT_MAX, _ID_MAX, _ID_MAX)
     if (
@@ -256,6 +257,7 @@ def _described_content(text: bytes) -> SnapshotContent:
         or not all(0 <= count <= most for count, most in zip(counts, maxima, strict=True))
     ):
         raise ValueError("a field is out of range")
+    # A time in the future would make it the newest one for ever.
     captured_at = min(content.captured_at, time.time())
     return replace(content, uid="", source_uid="", imported=True, omitted=omitted, captured_at=captured_at)
 

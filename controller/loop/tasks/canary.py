@@ -84,12 +84,14 @@ class CanaryWatch:
     def tick(self) -> None:
         """Test again when due: sooner after a failure. Clean up when no test is needed any more."""
         with self._lock:
+            # Cleaned up only once nothing needs a test: until then the next one comes soon.
             unneeded = not (self._away or self._networked or self._awaited)
             if self._bird is not None and self._left and unneeded and self._testing is None:
                 self._left = False
                 self._begin(self._bird.clean)
             if self._guarded in (UNWATCHED, _PENDING):
                 return
+            # A failure may be over at any moment, and sandboxes wait for that.
             wrong = self._guarded.state != "Holds"
             is_needed = self._networked or self._awaited or self._guarded.broken
             if is_needed and self._due(min(RETRY_SECONDS, self._period) if wrong else self._period):

@@ -331,6 +331,7 @@ class Memo:
         before, self.networks = self.networks, now
         if before is now:
             return
+        # A network that has gone is in the first list only, a new one in the second.
         changed = [*_unlike(before, now), *_unlike(now, before)]
         owners = {network.uid for network in changed}
         namespaces = {network.namespace for network in changed if not network.uid}

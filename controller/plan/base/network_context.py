@@ -70,11 +70,13 @@ def network_context(
     uid, observed = egress_uid(obj.uid), snapshot.observed
     record, containers = snapshot.instances.get(uid), observed.containers.get(uid, ())
     network = observed.networks.get(sealed_name(obj.uid))
+    # A network of its name and another's label is not its own, and is not removed with it.
     if network is not None and network.uid != obj.uid:
         network = None
     bridges = _bridges(snapshot, obj)
     if rendered is not None and rendered.open is not None:
         subnets_of = {bridge.name: bridge.subnet for bridge in bridges}
+        # The subnet of a bridge that it is moved away from would make both networks overlap.
         recorded = "" if state.network.subnet in subnets_of.values() else state.network.subnet
         needs_subnet, known_subnet = True, subnets_of.get(rendered.open.network) or recorded
     else:
@@ -83,11 +85,13 @@ def network_context(
     if not needs_subnet and record is None and not containers and network is None and not bridges:
         return NOTHING
     subnet = known_subnet
+    # The engine refused that subnet, as of a network of others: it tries another one.
     if needs_subnet and _is_lost(subnet, state):
         subnet = ""
     if needs_subnet and not subnet:
         used_subnets = subnets(snapshot)
         subnet = egress.subnet_for(obj.uid, policy.network_range, used_subnets)
+        # The next object of this pass must not get the same one.
         used_subnets.add(subnet)
     shared = _peers(snapshot, obj)
     joins = rendered is not None and rendered.config.joins_peers

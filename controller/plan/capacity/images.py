@@ -61,6 +61,7 @@ def prune(
     """
     if snapshot.observed.blind or snapshot.observed.revision == 0 or snapshot.sweep.withheld or rules.what == "none":
         return Pruning({})
+    # It is iterated twice.
     runtimes = tuple(runtimes)
     ids = _used_images(snapshot) | {runtime.image for runtime in runtimes}
     names = {egress.IMAGE, agent.IMAGE, *(name for spec in specs for name in images_named(spec))}
@@ -69,6 +70,7 @@ def prune(
         for image in images
         if _is_ours(image, rules) and image.id not in ids and not any(_means(name, image) for name in names)
     ]
+    # While the current runtime is unknown, none counts as old.
     present = snapshot.observed.facts.agent
     old = {
         _RUNTIME + runtime.image: runtime
@@ -76,6 +78,7 @@ def prune(
         if present and runtime.image != present and not runtime.is_used
     }
     unused_ids = (*(image.id for image in unused), *old)
+    # A clock that was set back must not leave times in the future, which would postpone the removal.
     since = {key: min(before.get(key, snapshot.now), snapshot.now) for key in unused_ids}
     due = {key for key, at in since.items() if snapshot.now - at >= rules.grace_seconds}
     return Pruning(

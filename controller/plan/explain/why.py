@@ -118,6 +118,7 @@ def _verdict(context: ReconcileContext, decision: Decision) -> str:
         return "Acting"
     if decision.reason == "Refused" or (decision.state.backoff.failure and decision.state.backoff.failure.terminal):
         return "Refused"
+    # With a time of the next look it waits for something, even in a state that is as asked.
     rests = decision.finished or decision.reason in ("", "Suspended", "Paused", "Hibernated")
     return "AsAsked" if rests and decision.until is None else "Waiting"
 

@@ -465,6 +465,7 @@ def image_places(hosts: Iterable[StoredHost], away: Iterable[str], anywhere: Col
 def _setting(host: StoredHost, *, is_away: bool) -> HostSetting:
     obj, spec = host.obj, host.spec
     conditions = {condition["type"]: condition["status"] for condition in obj.status.get("conditions", ())}
+    # A host without conditions has never reported: nobody knows what it can do.
     able = bool(conditions) and not any(conditions.get(type_) == status for type_, status in _UNFIT)
     schedulable = spec is not None and spec.schedulable and not spec.drained and not spec.out_of_service
     availability = Availability.ACTIVE if schedulable else Availability.PAUSED

@@ -177,6 +177,7 @@ def _ready(
     message = f"{ready} of {desired} members are ready"
     most = pool.spec.max_replicas if pool.spec else None
     warm, claimed = counts["replicas"], counts["claimedReplicas"]
+    # People see why there are no more.
     if most is not None and warm + claimed >= most:
         queued = sum(int(stored.obj.status.get(WAITING, 0)) for stored in parts)
         message = f"{message}; maxReplicas {most} is reached: {warm} warm, {claimed} claimed"

@@ -26,6 +26,7 @@ def reconcile_bridge(context: ReconcileContext, decision: Decision) -> Decision:
     if context.blind or egress.waits_for_retry(decision) or decision.reason == "Unreadable":
         return decision
     if context.deleting or desired is None:
+        # An unreadable spec says nothing of its network: nothing is removed for it.
         return decision if context.rendered is None and not context.deleting else _cleared(context, decision, bridges)
     decision = _cleared(context, decision, tuple(bridge for bridge in bridges if bridge.name != desired.network))
     joins = [at for at, action in enumerate(decision.actions) if _joins(action, desired)]
@@ -41,6 +42,7 @@ def reconcile_bridge(context: ReconcileContext, decision: Decision) -> Decision:
     )
     if not _differs(context, desired):
         return replace(decision, state=state)
+    # The bridge has to be there before the first action that needs it.
     before, after = decision.actions[: joins[0]], decision.actions[joins[0] :]
     return replace(decision, state=state, actions=(*before, _ensure(context, desired), *after))
 
@@ -60,6 +62,7 @@ def ready(context: ReconcileContext) -> Condition | None:
         return Condition("NetworkReady", "Unknown", "EngineUnreachable", context.blind)
     lacking, container = egress.lacking(context), context.container
     up = container is not None and container.state in ALIVE and container.networks == (desired.network,)
+    # Worst first: without a guard, with one of unknown state, cut off, and only then as desired.
     if up and context.unconfined:
         return Condition("NetworkReady", "False", egress.UNGUARDED, context.unconfined)
     if up and context.network.unguarded:
@@ -140,5 +143,6 @@ def _cleared(context: ReconcileContext, decision: Decision, strays: tuple[Networ
     )
     look = context.now + _RETRY_SECONDS
     until = look if decision.until is None else min(decision.until, look)
+    # Not finalized before the network is gone: the next pass sees if it is.
     cleared = replace(decision, state=state, actions=(*decision.actions, *actions), until=until, finalize=False)
     return replace(cleared, reason="Terminating", message="removing its network") if context.deleting else cleared

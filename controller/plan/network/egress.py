@@ -56,6 +56,7 @@ def share(context: ReconcileContext, is_to_run: bool) -> Share:
     reserved = context.network.record.reserves if context.network.record else NO_LIMITS
     if context.blind:
         return Share(reserved, reserved)
+    # A container reserves while it lives, also one that is no longer needed and not stopped yet.
     is_in_use = any(container.state not in _ENDED for container in context.network.containers)
     needed = _sealed_network(context) is not None and is_to_run
     return Share(
@@ -71,15 +72,18 @@ def reconcile_egress(context: ReconcileContext, decision: Decision) -> Decision:
         return decision
     if context.blind or waits_for_retry(decision) or decision.reason == "Unreadable":
         return decision
+    # Neither gone nor fine: a second proxy beside it would clash with it, and its network can't be removed.
     if any(container.state is State.UNKNOWN for container in network.containers):
         message = "the engine lists its egress container but does not report its state"
         return decision if decision.actions else replace(decision, reason="Unreadable", message=message, finalize=False)
+    # Without a rendered spec nobody knows if it is to be sealed: its network stays until that is known.
     if context.deleting or (sealed_network is None and context.rendered is not None):
         return _clear(context, decision)
     if sealed_network is None:
         return decision
     starts = any(isinstance(action, CreateContainer | StartContainer) for action in decision.actions)
     if starts and (reason := lacking(context)) is not None:
+        # Nothing is created now, so a state that says so is not kept.
         makes = any(isinstance(action, CreateContainer) for action in decision.actions)
         return Decision(context.state if makes else decision.state, *reason)
     runs = context.container is not None and context.container.state in ALIVE
@@ -235,6 +239,7 @@ def _differs(context: ReconcileContext, sealed_network: Sealed) -> str:
     container = containers[0]
     if container.state is not State.RUNNING:
         return f"its egress container is {container.state}"
+    # The image is part of the hash: only one of both is the reason for people.
     if container.config_hash != sealed_network.egress.hash():
         return "allowedHosts changed" if container.image == sealed_network.egress.image else "another egress image"
     if context.network.uplink is None or not context.network.uplink.is_linked:

@@ -70,12 +70,14 @@ def reconcile_peers(context: ReconcileContext, decision: Decision) -> Decision:
     if not joins:
         return decision
     reason = _lacking(context)
+    # A new container waits, as it would start without its peers; a running one goes on without them.
     if reason is not None and any(isinstance(action, CreateContainer) for action in decision.actions):
         return Decision(context.state, *reason)
     if reason is not None:
         return replace(decision, actions=tuple(action for action in decision.actions if action not in joins))
     if not _differs(context):
         return decision
+    # Before the container that is created on it, or is connected to it.
     at = next(n for n, action in enumerate(decision.actions) if action in joins or isinstance(action, CreateContainer))
     return replace(decision, actions=(*decision.actions[:at], _ensure(context), *decision.actions[at:]))
 

@@ -184,6 +184,7 @@ def plan_turnover(
     warm_count = 0 if pressure_message or shares_volumes(pool.template) else _warm_count(pool, count.demand)
     surge = _surge(pool, members, count, warm_count)
     if count.places_left is not None:
+        # A replacement needs room beside the member it replaces.
         surge = min(surge, max(0, count.places_left))
     out = _to_retire(members, warm_count, surge)
     new = _to_add(pool, members, count, warm_count)

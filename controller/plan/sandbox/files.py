@@ -143,6 +143,7 @@ def condition(context: ReconcileContext) -> Iterator[Condition]:
     elif failure is not None and is_of_files(failure.reason) and failure.generation == context.obj.generation:
         reason = "TooLarge" if failure.reason == FILES_TOO_LARGE else "NotSaved"
         yield Condition(TYPE, "False", reason, failure.message)
+    # What its owner chose comes first, then what this host can't do, then what the present container can't.
     elif not rendered.config.holds_memory:
         yield Condition(TYPE, "False", "EngineElsewhere", _ELSEWHERE)
     elif container is not None and is_older(container, rendered):

@@ -43,11 +43,13 @@ def assign(builder: PlanBuilder, context: ReconcileContext, decision: Decision) 
     creation = next(
         (action for action in decision.actions if isinstance(action, CreateContainer) and action.uid == uid), None
     )
+    # Its spec asks for none any more: what its last container had is free for others.
     if creation is not None and not creation.config.gpus and decision.state.container.gpus:
         return replace(decision, state=replace(decision.state, container=replace(decision.state.container, gpus=())))
     if not listed or context.rendered is None or not context.rendered.config.gpus:
         return decision
     used_devices = _devices_of_others(snapshot.instances, uid) | builder.gpus
+    # Its container names its devices for good: none of them may be another's when it starts.
     if creation is None:
         starts = any(isinstance(action, StartContainer) and action.uid == uid for action in decision.actions)
         clash = starts and not used_devices.isdisjoint(decision.state.container.gpus)

@@ -184,6 +184,7 @@ def volumes_to_reclaim(snapshot: Snapshot, sandbox: Sandbox) -> tuple[str, ...]:
     if sandbox.obj.deleted_at is None or sandbox.obj.kind != "Sandbox" or spec is None or template is None:
         return ()
     reclaimed = {volume.source for volume in volumes(spec, template, sandbox.obj.name) if volume.is_reclaimed}
+    # Most sandboxes reclaim nothing, and a pass with thousands must not compare all with all.
     for other_sandbox in snapshot.sandboxes.values() if reclaimed else ():
         if other_sandbox.obj.namespace == sandbox.obj.namespace and other_sandbox.obj.uid != sandbox.obj.uid:
             reclaimed -= _kept_by(other_sandbox)

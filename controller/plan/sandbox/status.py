@@ -176,6 +176,7 @@ def _ready(context: ReconcileContext, decision: Decision) -> Condition:
     container = context.container
     if context.blind or decision.reason == "Unreadable":
         return Condition("Ready", "Unknown", decision.reason, decision.message)
+    # A running container without its guard or network is not usable, whatever the engine says of it.
     unguarded = None if context.deleting else guard.unready(context)
     if unguarded is not None:
         return unguarded
@@ -183,6 +184,7 @@ def _ready(context: ReconcileContext, decision: Decision) -> Condition:
     up = container is not None and container.state is State.RUNNING and run_state == "Running" and not context.deleting
     if up and not _interrupts(decision) and (missing := networks.unready(context)) is not None:
         return missing
+    # It is up, and Ready only once its probes say so.
     pending, message = _pending(context, decision) if up else ("", "")
     if pending:
         return Condition("Ready", "False", pending, message)
@@ -233,6 +235,7 @@ def _resized(context: ReconcileContext, decision: Decision) -> Condition:
         return _UNREAD
     if container is None or container.limits is None or rendered is None:
         return _NOT_VERIFIED
+    # Compared with the cgroup itself, not with what an update reported.
     differing = [field for field, _, _ in drift.differences(rendered.config.limits, container)]
     if not differing:
         message = pending_words(context.obj)

@@ -192,6 +192,7 @@ def _outside(instructions: Sequence[Instruction]) -> Iterator[tuple[Instruction,
             if base and base.lower() not in (SCRATCH, *stages):
                 yield instruction, base
         source = instruction.flags.get("from", "") if instruction.name == "COPY" else ""
+        # Engines take a number for a stage; one that is too high is the name of an image.
         indexed = _INDEX.fullmatch(source) is not None and int(source) < len(stages)
         if source and source.lower() not in stages and not indexed:
             yield instruction, source

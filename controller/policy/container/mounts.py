@@ -263,11 +263,13 @@ def with_workspace_volume(kind: str, spec: Mapping[str, Any], policy: Policy, si
     template = spec.get("template") if kind == "Sandbox" else spec
     if not isinstance(template, Mapping) or spec.get("workspace") or template.get("workspace") is not None:
         return spec
+    # The spec is not validated yet: of any other form it stays as it is, and its validation says why.
     level_name = spec.get("securityLevel") or template.get("securityLevel") or FULL_ISOLATION.name
     level = policy.levels.get(level_name) if isinstance(level_name, str) else None
     image = template.get("image")
     if level is None or level.read_only_root or not isinstance(image, str) or not is_own(image):
         return spec
+    # What somebody mounts at, above or below that folder is a decision about it.
     if any(_is_near(mount) for place in _MOUNTED for mount in template.get(place) or ()):
         return spec
     claims = template.get("volumeClaimTemplates") or []

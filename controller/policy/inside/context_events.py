@@ -206,6 +206,7 @@ def _result(event: Mapping[str, Any]) -> Mapping[str, Any] | None:
         return None
     if not isinstance(metadata, dict) or len(metadata) > _MOST_TYPES:
         return None
+    # What code in a sandbox prints is not trusted: only these fields go on, and bounded.
     return {"main": main, "update": update, "display": display[:128], "data": data, "metadata": metadata}
 
 

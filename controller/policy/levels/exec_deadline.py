@@ -42,8 +42,10 @@ def time_limit(
     limits = {whose: seconds for whose, seconds in bounds.items() if seconds}
     highest = min(limits.values(), default=0.0)
     if requested_seconds is None:
+        # A person at a terminal looks at the command: only maxima end it.
         usual = template_seconds or (0.0 if tty else usual_of_level or default)
         return min(usual, highest) if usual and highest else usual or highest
+    # 0 asks for no limit, which is more than any maximum.
     if highest and (requested_seconds > highest or not requested_seconds):
         whose = next(name for name, seconds in limits.items() if seconds == highest)
         requested = f"{requested_seconds:g} s" if requested_seconds else "no limit"

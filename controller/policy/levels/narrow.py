@@ -50,6 +50,7 @@ def beyond(level: Level, narrowing: Narrowing) -> Iterator[Refusal]:
     if narrowing.read_only_root_filesystem is False and level.read_only_root:
         yield Refusal("readOnlyRootFilesystem", f"the root file system of {level.name} is read-only; remove it")
     seccomp = narrowing.seccomp_profile
+    # A level's own profile has no place in the order: it counts as the widest, and bounds nothing.
     if seccomp is not None and WIDTH[SECCOMP[seccomp]] > WIDTH.get(level.seccomp, len(WIDTH)):
         yield Refusal("seccompProfile", f"`{seccomp}` allows more calls than {level.name}'s: {name_of(level.seccomp)}")
     mode = narrowing.network.mode if narrowing.network else None
