@@ -103,3 +103,12 @@ def launch(harness: LoopHarness, name: str) -> str:
     sandbox = harness.get(name)
     assert sandbox is not None
     return str(sandbox.status["launchType"])
+
+
+def test_nothing_is_decided_before_the_host_has_answered(harness: LoopHarness) -> None:
+    harness.engine.facts = HostFacts()
+    harness.engine.observe_now()
+    sandbox(harness)
+    assert not harness.engine.calls
+    becomes(harness, ENFORCES)
+    assert storage(harness) == 1 << 30
