@@ -119,9 +119,9 @@ def _json_fields(row: Row, names: Iterable[str] = _OBJECT_JSON) -> str:
 
 
 def object_from_change(data: bytes) -> StoredObject:
-    """Return the object of a change."""
+    """Return the object of a change. Rows of before 0007 are plain JSON: a migration leaves them as they are."""
     try:
-        text = zlib.decompress(data)
+        text = data if data.startswith(b"{") else zlib.decompress(data)
     except zlib.error as error:
         raise StoreError(f"the store holds a damaged value ({error}); restore a backup") from error
     return _object(from_text(text.decode()))
