@@ -1,6 +1,7 @@
 """Stored form of an instance's state. `instance_states.jsonl` are rows as they were stored before it had records."""
 
 import json
+from copy import deepcopy
 from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any
@@ -60,3 +61,18 @@ def test_former_rows_are_read_into_records() -> None:
     assert state.memory.hibernation.run == state.runs.last
     assert (state.lifecycle.idled.generation, state.lifecycle.disk_excess.written_bytes) == (2, 1 << 30)
     assert state_from_json({"restarts": 0, "gpus": []}) == InstanceState()
+
+
+def test_parts_that_a_newer_daemon_adds_are_cut() -> None:
+    row = {name: value for name, value in EVERY_FIELD.items() if name in STORED_FIELDS}
+    newer = {name: _with_a_newer_part(name, value) for name, value in row.items()}
+    newer["hibernation"]["run"] = [*newer["hibernation"]["run"], 7]
+    newer["last_end"]["limits"] = {**newer["last_end"]["limits"], "newer": 7}
+    assert newer != row
+    assert state_from_json(newer) == state_from_json(row)
+
+
+def _with_a_newer_part(name: str, value: Any) -> Any:
+    if name in ("asked_to_stop", "run", "changed", "insecure", "overfull"):
+        return [*value, 7]
+    return {**value, "newer": 7} if name in ("use", "saved", "checked") else deepcopy(value)

@@ -3,7 +3,7 @@
 A field keeps its stored name for ever: daemons of other versions read the same rows.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, fields, is_dataclass, replace
 from functools import cache
 from operator import attrgetter
@@ -23,7 +23,7 @@ from controller.kinds.planning.instance_state import (
 )
 from controller.kinds.runtime.container import Limits
 from controller.kinds.runtime.mount import SavedFiles
-from controller.kinds.runtime.probe import probe_progress_from_json
+from controller.kinds.runtime.probe import ProbeProgress, probe_progress_from_json
 from controller.kinds.runtime.run import Run
 
 # Attribute of the state by stored name.
@@ -147,10 +147,23 @@ def _sorted_out(names: Mapping[str, object], data: Mapping[str, Any]) -> dict[st
     return {**known_fields, "extra": {name: value for name, value in data.items() if name not in known_fields}}
 
 
+_Part = type[Failure | Hibernation | Termination | StoredUse | SavedFiles | Limits | ProbeProgress]
+
+
 @cache
-def _names(kind: type[Failure | Hibernation | Termination]) -> Mapping[str, None]:
+def _names(kind: _Part) -> Mapping[str, None]:
     """Return the names of a dataclass's fields, in order."""
     return dict.fromkeys(field_info.name for field_info in fields(kind))
+
+
+def _tuple(kind: type[Any], data: Sequence[Any]) -> Any:
+    """Return a tuple of that kind from its JSON, without what a newer daemon stores behind its known parts."""
+    return kind(*data[: len(kind._fields)])
+
+
+def _cut(kind: _Part, data: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields that a dataclass without `extra` has, without those that a newer daemon stores."""
+    return {name: value for name, value in data.items() if name in _names(kind)}
 
 
 def _failure(data: Mapping[str, Any]) -> Failure:
@@ -159,13 +172,13 @@ def _failure(data: Mapping[str, Any]) -> Failure:
 
 def _hibernation(data: Mapping[str, Any]) -> Hibernation:
     parts = _sorted_out(_names(Hibernation), data)
-    return Hibernation(**{**parts, "run": Run(*parts["run"])})
+    return Hibernation(**{**parts, "run": _tuple(Run, parts["run"])})
 
 
 def _termination(data: Mapping[str, Any]) -> Termination:
     parts = _sorted_out(_names(Termination), data)
     if parts.get("limits") is not None:
-        parts["limits"] = Limits(**parts["limits"])
+        parts["limits"] = Limits(**_cut(Limits, parts["limits"]))
     if parts.get("tail") is not None:
         parts["tail"] = Tail(tuple(parts["tail"]["lines"]), parts["tail"]["note"])
     return Termination(**parts)
@@ -176,16 +189,16 @@ _PARSERS: Mapping[str, Callable[[Any], Any]] = MappingProxyType(
         "last_end": _termination,
         "failure": _failure,
         "resize": _failure,
-        "asked_to_stop": lambda data: Run(*data),
-        "run": lambda data: Run(*data),
-        "changed": lambda data: GenerationTime(*data),
-        "insecure": lambda data: FailedAttestation(*data),
-        "overfull": lambda data: DiskExcess(*data),
+        "asked_to_stop": lambda data: _tuple(Run, data),
+        "run": lambda data: _tuple(Run, data),
+        "changed": lambda data: _tuple(GenerationTime, data),
+        "insecure": lambda data: _tuple(FailedAttestation, data),
+        "overfull": lambda data: _tuple(DiskExcess, data),
         "evicted": tuple,
         "gpus": tuple,
-        "use": lambda data: StoredUse(**data),
-        "saved": lambda data: SavedFiles(**data),
+        "use": lambda data: StoredUse(**_cut(StoredUse, data)),
+        "saved": lambda data: SavedFiles(**_cut(SavedFiles, data)),
         "hibernation": _hibernation,
-        "checked": probe_progress_from_json,
+        "checked": lambda data: probe_progress_from_json(_cut(ProbeProgress, data)),
     }
 )
