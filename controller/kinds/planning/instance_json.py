@@ -147,11 +147,8 @@ def _sorted_out(names: Mapping[str, object], data: Mapping[str, Any]) -> dict[st
     return {**known_fields, "extra": {name: value for name, value in data.items() if name not in known_fields}}
 
 
-_Part = type[Failure | Hibernation | Termination | StoredUse | SavedFiles | Limits | ProbeProgress]
-
-
 @cache
-def _names(kind: _Part) -> Mapping[str, None]:
+def _names(kind: type[Failure | Hibernation | Termination]) -> Mapping[str, None]:
     """Return the names of a dataclass's fields, in order."""
     return dict.fromkeys(field_info.name for field_info in fields(kind))
 
@@ -161,9 +158,9 @@ def _tuple(kind: type[Any], data: Sequence[Any]) -> Any:
     return kind(*data[: len(kind._fields)])
 
 
-def _cut(kind: _Part, data: Mapping[str, Any]) -> dict[str, Any]:
+def _cut(kind: type[Any], data: Mapping[str, Any]) -> dict[str, Any]:
     """Return the fields that a dataclass without `extra` has, without those that a newer daemon stores."""
-    return {name: value for name, value in data.items() if name in _names(kind)}
+    return {name: value for name, value in data.items() if name in kind.__dataclass_fields__}
 
 
 def _failure(data: Mapping[str, Any]) -> Failure:
