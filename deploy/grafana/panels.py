@@ -219,6 +219,8 @@ def _stat(panel: Panel) -> stat.Panel:
     last = common.ReduceDataOptions().calcs(["lastNotNull"])
     made = stat.Panel().reduce_options(last).graph_mode(common_models.BigValueGraphMode.NONE)
     if panel.names == "only":
+        # One below the other: side by side, long names are cut on a narrow screen.
+        made = made.orientation(common_models.VizOrientation.HORIZONTAL)
         return made.text_mode(common_models.BigValueTextMode.NAME).color_mode(common_models.BigValueColorMode.NONE)
     return made.text_mode(common_models.BigValueTextMode.VALUE_AND_NAME) if panel.names == "too" else made
 
