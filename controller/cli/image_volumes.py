@@ -16,7 +16,7 @@ _CLAIM = "image-data"
 def image_volumes(client: Client, image: str, *, host: str = "", pulls: bool = True) -> Sequence[str]:
     """Return the VOLUMEs of an image, which is pulled if it is on no host; () for one of Paddock's own.
 
-    Raises Refused, ClientError; not for a missing image that is not to be pulled.
+    Raises Refused, ClientError; NotFound for a missing image that is not to be pulled.
     """
     from controller.policy.images import is_own
 
@@ -27,7 +27,7 @@ def image_volumes(client: Client, image: str, *, host: str = "", pulls: bool = T
         return tuple(images.inspect(image, host=host)["volumes"])
     except NotFound:
         if not pulls:
-            return ()
+            raise
     with image_work(f"pulling {image}") as progress:
         return tuple(images.pull(image, progress, host=host).get("volumes", ()))
 

@@ -366,7 +366,7 @@ def make_fleet(
 ) -> FleetServices:
     """Build the use-cases over the store that the pipeline writes to."""
     store, clock = pipeline.store, pipeline.clock
-    apply = Apply(pipeline, meter, ImageVolumes(images))
+    apply = Apply(pipeline, meter, ImageVolumes(images, store))
     token_expirations = TokenExpirations(clock, store.tokens.all if pipeline.place.shares_store else None)
     return FleetServices(
         registry=pipeline.registry,

@@ -133,6 +133,14 @@ def test_image_volumes_become_volumes(paddock: Run, served: World, tmp_path: Pat
     assert [(volume["name"], volume["mountPath"]) for volume in volumes] == [("my-shop-db--data", "/data")]
     paddock("apply", "--compose", path)
     assert served.sandbox("my-shop-db").spec["template"]["volumes"] == volumes
+    served.images.away = True
+    done = paddock("apply", "--compose", path)
+    assert (done.exit_code, "services.db.image: no Docker Engine answers" in done.stderr) == (1, True), done.output
+    assert served.sandbox("my-shop-db").spec["template"]["volumes"] == volumes
+    served.images.away = False
+    served.images.delete(TOOL)
+    paddock("apply", "--compose", path)
+    assert served.sandbox("my-shop-db").spec["template"]["volumes"] == volumes
     done = paddock("run", "--wait", "1ms", "-d", "--name", "one", "-v", "own:/srv", TOOL)
     assert f"note: {TOOL} keeps data in /data: a volume of 1Gi there, which is deleted with the sandbox" in done.stderr
     (claim,) = served.sandbox("one").spec["template"]["volumeClaimTemplates"]

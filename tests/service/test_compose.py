@@ -134,3 +134,23 @@ def test_services_get_the_volumes_of_their_images(world: World) -> None:
     project = Project(image_volumes={"tiny:1": ["/cache"]})
     (*_, applied) = world.services.apply.apply([Source("compose.yaml", FILE, project)])
     assert applied.result == "unchanged"
+
+
+def test_an_unreadable_image_takes_no_volume(world: World) -> None:
+    world.images.remote["tiny:1"] = "sha256:" + "d" * 64
+    list(world.services.images.pull("tiny:1"))
+    world.images.volumes["tiny:1"] = ("/cache", "/tmp")
+    results(world)
+    template = world.sandbox("shop-db").spec["template"]
+    world.images.away = True
+    with pytest.raises(errors.ServiceUnavailable, match="tiny:1: the folders it keeps data in"):
+        results(world)
+    assert world.sandbox("shop-db").spec["template"] == template
+    world.images.away = False
+    assert world.images.delete("tiny:1") == ""
+    assert results(world) == ["default/shop-web unchanged", "default/shop-db unchanged"]
+    changed_text = FILE.replace("data:/data", "data:/srv")
+    assert results(world, changed_text) == ["default/shop-web unchanged", "default/shop-db configured"]
+    mounts = [volume["name"] for volume in world.sandbox("shop-db").spec["template"]["volumes"]]
+    assert mounts == ["shop-data", "shop-db--cache"]
+    assert [folder["mountPath"] for folder in world.sandbox("shop-db").spec["template"]["tmpfs"]] == ["/tmp"]

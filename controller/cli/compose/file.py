@@ -138,7 +138,10 @@ class ComposeFile:
         return self._with_image_volumes(client, self.composed(namespace), pulls=False).composed(namespace)
 
     def _with_image_volumes(self, client: "Client", composed: "Composed", *, pulls: bool) -> "ComposeFile":
-        """Return the file with the VOLUMEs of its images. Raises CliError with those that can't be pulled."""
+        """Return the file with the VOLUMEs of its images. Raises CliError with those that can't be pulled, or read.
+
+        An image that is not here is left out: which VOLUMEs it has is not known, and the daemon keeps those it has.
+        """
         from controller.cli.image_volumes import image_volumes
 
         volumes: dict[str, Sequence[str]] = {}
@@ -153,9 +156,9 @@ class ComposeFile:
             except Unavailable as error:
                 problem = document.problem(("spec", "template", "image"), error.message)
                 problems.append(replace(problem, field=f"services.{services[document.name]}.image"))
-            except Refused:  # it may not be pulled, or not here: applying says so, or its host pulls it
+            except Refused:  # it may not be pulled, or is not here: applying says so, or its host pulls it
                 continue
-        if problems and pulls:
+        if problems:
             raise CliError("\n".join(("nothing was changed", *map(str, problems))))
         return replace(self, project=replace(self.project, image_volumes=volumes))
 
