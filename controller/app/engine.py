@@ -69,6 +69,7 @@ def make_engine(core: Core, instance_id: str) -> tuple[DockerEngine, Secrets]:
         saved=SavedFolders(settings.state_dir / "files", most_bytes=settings.suspend_files_bytes),
         volumes=Volumes(settings.state_dir / "volumes", settings.volumes_per_namespace_bytes),
         users_dir=settings.state_dir.absolute() / "users",
+        used_dir=settings.state_dir.absolute() / "used",
         authorities_dir=settings.state_dir.absolute() / "host-ca" if settings.host_ca == "auto" else None,
         builds_dir=settings.state_dir.absolute() / "images" if settings.build_images == "auto" else None,
         credentials=CredentialFiles(partial(_authority, settings.state_dir / "authority"), secrets),

@@ -92,9 +92,10 @@ class DockerEngine:
     may be bound from `host_roots`; they are mounted below `mounts_dir` first. Files that name a sandbox's user are in
     `users_dir` (None: there are none), snapshots in `snapshots_dir`. `builds_dir` is for the builds of Paddock's own
     images (None: none are built), and `authorities_dir` for the file of the host's authorities that sandboxes trust,
-    too (None: they do not). `images` say which registries may be at addresses that are not public, and `resolve`
-    returns those of a name. `hibernation` judges the host's swap before each hibernation. `saved` are the files in
-    memory of suspended sandboxes. `default_runtime` is the setting of that name. Raises ValueError for a bad address.
+    too (None: they do not); marks of use are in `used_dir`, which outlives the host's start. `images` say which
+    registries may be at addresses that are not public, and `resolve` returns those of a name. `hibernation` judges the
+    host's swap before each hibernation. `saved` are the files in memory of suspended sandboxes. `default_runtime` is
+    the setting of that name. Raises ValueError for a bad address.
     """
 
     def __init__(
@@ -114,6 +115,7 @@ class DockerEngine:
         secrets: SecretFolder | None = None,
         volumes: Volumes | None = None,
         users_dir: Path | None = None,
+        used_dir: Path | None = None,
         builds_dir: Path | None = None,
         authorities_dir: Path | None = None,
         credentials: CredentialFiles | None = None,
@@ -127,7 +129,8 @@ class DockerEngine:
         meter = meter or NullMeter()
         self._instance_id, self._hibernation, self._saved = instance_id, hibernation, saved
         self._client = Client(base_url, meter=meter, timeout_seconds=call_timeout_seconds)
-        self._view, self._cgroups, self._use_marks = View(clock), Cgroups(), UseMarks(mounts_dir / "used" / instance_id)
+        self._use_marks = UseMarks((used_dir or mounts_dir / "used") / instance_id)
+        self._view, self._cgroups = View(clock, self._use_marks.has), Cgroups()
         self._networks = Networks(instance_id, self._client, self._view, firewall)
         self._restorer = _restorer(snapshots_dir or mounts_dir / "snapshots", self._client)
         sources = (secrets, volumes, credentials, saved, self._restorer)
@@ -346,12 +349,10 @@ class DockerEngine:
         except OSError as error:
             problem = f"its use can't be recorded on this host: {error.strerror or error}"
             raise NotNow(f"container {container_id[:12]}: {problem}; try again in a moment") from error
+        self._view.used(container_id)
 
     def act(self, action: Action) -> Outcome:
         outcome = self._actor.act(action)
-        if isinstance(action, RemoveContainer) and isinstance(outcome, Ok):
-            with suppress(OSError):  # it goes with the host's next start
-                self._use_marks.remove(action.container_id)
         if isinstance(action, RemoveContainer) and not action.replaced and isinstance(outcome, Ok):
             self._release(action.uid)
         return outcome

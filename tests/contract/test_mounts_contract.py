@@ -271,6 +271,18 @@ def test_a_lost_record_makes_no_mount_foreign(world: World) -> None:
     assert (world.only(uid).unrecorded, wrong(world, uid, VOLUME)) == (False, "")
 
 
+def test_a_use_is_observed_at_once(world: World) -> None:
+    uid = world.new_uid()
+    sandbox = started(world, uid)
+    world.engine.mark_used(sandbox.id)
+    [now] = world.engine.observe().containers[uid]
+    assert now.is_used
+    world.engine.observe_now()
+    assert world.only(uid).is_used
+    assert world.engine.observe_container(sandbox.id) == ""
+    assert world.only(uid).is_used
+
+
 def test_a_use_is_recorded_for_the_next_daemon(world: World) -> None:
     uid = world.new_uid()
     sandbox = started(world, uid)

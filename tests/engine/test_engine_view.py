@@ -135,3 +135,17 @@ def test_grouped_by_uid_oldest_first(view: View) -> None:
     for container in (young, old):
         view.put(ViewEntry(container, LIMITS, view.ticket()))
     assert [entry.id for entry in view.now.containers["u1"]] == ["z", "y"]
+
+
+def test_no_inspect_of_before_a_use_hides_it(clock: HandClock, wakes: Wakes) -> None:
+    used_ids: set[str] = set()
+    view = View(clock, used_ids.__contains__)
+    view.on_change(wakes)
+    view.put(seen(view.ticket()))
+    slow = view.ticket()
+    used_ids.add("a")
+    view.used("a")
+    view.used("b")
+    assert ([container.is_used for container in view.now.containers["u1"]], wakes.count) == ([True], 2)
+    view.put(seen(slow))
+    assert [container.is_used for container in view.now.containers["u1"]] == [True]

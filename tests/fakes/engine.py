@@ -409,6 +409,7 @@ class FakeEngine:
         with self._lock:
             if container := self._containers.get(container_id):
                 container.is_used = True
+                self._show(act=container.labels.get(own.UID, ""))
 
     def act(self, action: Action) -> Outcome:
         if self.before_act is not None:

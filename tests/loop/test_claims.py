@@ -335,7 +335,6 @@ def test_a_used_sandbox_that_a_restored_store_takes_for_warm_is_destroyed(
         harness.engine.rename(member.name, f"pdk-used-{member.uid[:8]}")
     else:
         harness.engine.mark_used(member.state.container.id)
-        harness.engine.observe_now()
     harness.run_pass()
     harness.refer("a", "t", poolPolicy="Require")
     harness.settle()
@@ -361,7 +360,6 @@ def test_a_use_before_its_rename_marks_a_claimed_one(harness: LoopHarness) -> No
     sandbox = discover().by_word("sandbox")
     assert sandbox is not None
     list(harness.services.sandbox_streams.exec(sandbox, "default", "a", ["true"])())
-    harness.engine.observe_now()
     [container] = harness.engine.observe().containers[member.uid]
     assert (container.name, container.is_used) == (member.name, True)
 

@@ -5,7 +5,7 @@ never overwrites the result of a newer action or event. A removal always wins: i
 """
 
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any
@@ -45,10 +45,13 @@ class ViewEntry:
 
 
 class View:
-    """Observed state, thread-safe. `wake` is called after each change, outside the lock."""
+    """Observed state, thread-safe. `wake` is called after each change, outside the lock.
 
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
+    `is_used` is asked at each record of a container, so that no inspect begun before a use hides it.
+    """
+
+    def __init__(self, clock: Clock, is_used: Callable[[str], bool] = lambda _: False) -> None:
+        self._clock, self._is_used = clock, is_used
         self._lock = threading.Lock()
         self._wake: Wake = _no_listener
         self._tickets = 0
@@ -84,6 +87,11 @@ class View:
     def put(self, entry: ViewEntry) -> None:
         """Record an inspected container."""
         self._change(entries=(entry,))
+
+    def used(self, container_id: str) -> None:
+        """Record that a container was used, if it is observed; `is_used` says so from now on."""
+        # Read under the lock of the change: its last entry is put back.
+        self._change(entries=(self._seen[id_] for id_ in (container_id,) if id_ in self._seen))
 
     def doubt(self, container_id: str) -> None:
         """Mark a container that can't be inspected as Unknown."""
@@ -205,6 +213,8 @@ class View:
             former = self._seen.get(id_)
             if id_ in self._gone or (former is not None and former.ticket > entry.ticket):
                 continue
+            if (is_used := self._is_used(id_)) != entry.container.is_used:
+                entry = replace(entry, container=replace(entry.container, is_used=is_used))
             self._seen[id_] = entry
             if former is None or former.container != entry.container:
                 _replace_in(by_uid, entry.container)

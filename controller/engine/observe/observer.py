@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -197,6 +198,7 @@ class Observer:
             self._read_guard()
             try:
                 self._networks.observe_now()
+                marked_ids = self._marked_ids()
                 rows = self._client.call("containers.list", self._list)
                 ours = {str(row["Id"]): row for row in rows if belongs_to(row.get("Labels"), self._instance_id)}
                 hanging = {id_: row for id_, row in ours.items() if self._known_to_hang(id_)}
@@ -206,6 +208,7 @@ class Observer:
                 return False
             self._view.settle(ticket, changes, frozenset(ours), engine_run=engine_run)
             self._try_again(hanging.values())
+            self._remove_marks(marked_ids - ours.keys())
             self._cgroups.keep_only(ours.keys())
             self._mount_tables = {id_: table for id_, table in self._mount_tables.items() if id_ in ours}
             if self._mounts:
@@ -218,6 +221,18 @@ class Observer:
                 self._mounts.sweep({uid for uid, _ in containers_by_uid}, alive)
             self._meter.gauge("paddock_reconcile_full_sync_duration_seconds", time.perf_counter() - started)
             return True
+
+    def _marked_ids(self) -> frozenset[str]:
+        """Return the containers with a mark of use, before they are listed: one that is marked later is not listed."""
+        with suppress(OSError):
+            return self._use_marks.ids() if self._use_marks is not None else frozenset()
+        return frozenset()
+
+    def _remove_marks(self, gone_ids: frozenset[str]) -> None:
+        """Remove the marks of containers that are gone; the next observation tries those again that it can't."""
+        with suppress(OSError):
+            if self._use_marks is not None:
+                self._use_marks.remove(gone_ids)
 
     def _list(self, api: Any) -> list[dict[str, Any]]:
         listed: list[dict[str, Any]] = api.containers(
@@ -315,19 +330,18 @@ class Observer:
         return unknown(view_entry, ticket) if view_entry else ViewEntry(unreadable_container(row), _NO_LIMITS, ticket)
 
     def _attested(self, container: Container) -> Container:
-        """Return a container with its mounts and its mark of use, and a live one with its attested inside."""
+        """Return a container with its mounts, and a live one with its attested inside."""
         live = container.state in _LIVE
         inside = read_inside(container.pid, container.id, self._cgroups.proc) if live else None
-        is_used = self._use_marks is not None and self._use_marks.has(container.id)
         if self._mounts is None:
-            return replace(container, inside=inside, is_used=is_used)
+            return replace(container, inside=inside)
         # In this order: a mount is recorded before it exists, so none found inside is unknown.
         bound = self._mounts.bound(container.uid)
         if inside is not None and has_moved(inside, bound):
             bound = self._mounts.renamed(container.uid)
             inside = read_inside(container.pid, container.id, self._cgroups.proc)
         unrecorded = bool(container.slots) and not self._mounts.is_recorded(container.uid)
-        return replace(container, inside=inside, bound=bound, unrecorded=unrecorded, is_used=is_used)
+        return replace(container, inside=inside, bound=bound, unrecorded=unrecorded)
 
     def _measured(self, container: Container, configured: Limits) -> Container | None:
         """Return a live container with the limits in force, or with the loss of them; None: they can't be read."""
