@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from controller.cli.client import sandbox_handle
-from controller.cli.errors import INTERRUPTED, UsageProblem
+from controller.cli.errors import INTERRUPTED, CliError, UsageProblem
 from controller.cli.options import located
 from controller.cli.output import note, say
 from controller.cli.progress import waiting_for
@@ -36,11 +36,15 @@ def relay_streams(process: "Process", *, with_stdin: bool, tty: bool = False, ra
         Output(sys.stdout.buffer, raw=raw_output, screen=tty) as stdout,
         Output(sys.stderr.buffer, raw=raw_output, screen=tty) as stderr,
     ):
+        stdin = _Stdin(process)
         if with_stdin:
-            threading.Thread(target=_feed, args=(process,), name="stdin", daemon=True).start()
+            stdin.start()
         streams = {"stdout": stdout, "stderr": stderr}
         for chunk in process:
             streams[chunk.stream].write(chunk.data)
+    if (error := stdin.error) is not None:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise CliError(f"stdin can't be read: {reason}; the command was killed, start it with another input") from error
     assert process.exit_code is not None  # the iteration has ended
     if process.timed_out:
         note("error: command timed out and was killed; set another limit with --timeout, or 0 for none")
@@ -103,20 +107,30 @@ def _signals(process: "Process", later: Callable[[Callable[[], Any]], None]) -> 
             signal.signal(number, handler)
 
 
-def _feed(process: "Process") -> None:
-    """Write stdin to the command, then close it; stop early when the command has ended.
+class _Stdin:
+    """This process's stdin, relayed to a command. If it can't be read, the command is killed.
 
-    If it can't be read, the command is killed: partial input must not look complete.
+    Partial input must not look complete. `error` says then why.
     """
-    try:
-        if all(process.write(piece) for piece in _stdin()):
-            process.close_stdin()
-    except BaseException:
-        process.kill()
-        raise
+
+    def __init__(self, process: "Process") -> None:
+        self._process = process
+        self.error: Exception | None = None
+
+    def start(self) -> None:
+        """Relay it on a thread of its own, which ends early when the command has ended."""
+        threading.Thread(target=self._relay, name="stdin", daemon=True).start()
+
+    def _relay(self) -> None:
+        try:
+            if all(self._process.write(piece) for piece in _pieces()):
+                self._process.close_stdin()
+        except Exception as error:
+            self.error = error  # before the kill: who reads the output looks for it at the end
+            self._process.kill()
 
 
-def _stdin() -> Iterator[bytes]:
+def _pieces() -> Iterator[bytes]:
     """Read stdin by its file descriptor: a buffered reader stays locked when the process ends meanwhile."""
     try:
         handle = sys.stdin.fileno()

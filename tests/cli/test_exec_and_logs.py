@@ -91,6 +91,12 @@ def test_stdin_is_passed_byte_for_byte(paddock: Run) -> None:
     assert (done.exit_code, done.stdout_bytes) == (0, data)
 
 
+def test_unreadable_stdin_is_an_error(boxed: World) -> None:
+    done = shell("paddock exec -i quickstart -- cat 0>/dev/null", boxed.socket)
+    reason = "Bad file descriptor; the command was killed, start it with another input"
+    assert (done.returncode, done.stderr) == (1, f"error: stdin can't be read: {reason}\n")
+
+
 def test_without_i_stdin_is_not_read(paddock: Run) -> None:
     assert paddock("exec", "quickstart", "--", "cat", stdin=b"secret").stdout == ""
 
