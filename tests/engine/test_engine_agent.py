@@ -75,6 +75,23 @@ def test_a_whole_answer_is_read_byte_by_byte(answer: bytes) -> None:
         assert b"".join(iter(call.read, b"")) == b"abcd"
 
 
+def test_a_closed_answer_is_no_whole_one() -> None:
+    with contextlib.closing(OnePort(PLAIN)) as port, contextlib.closing(AgentConnections(port)) as agents:
+        call = agents.ask(SANDBOX, 1, AgentRequest("GET", "/healthz", {}, b""), seconds=20.0)
+        assert (call.head()[0], call.read()) == (200, b"a")
+        call.close()
+        with pytest.raises(AgentError, match="before it was complete"):
+            call.read()
+
+
+def test_a_whole_answer_stays_whole_once_closed() -> None:
+    with contextlib.closing(OnePort(CHUNKED)) as port, contextlib.closing(AgentConnections(port)) as agents:
+        call = agents.ask(SANDBOX, 1, AgentRequest("GET", "/healthz", {}, b""), seconds=20.0)
+        assert b"".join(read(call)[1:]) == b"abcd"  # type: ignore[arg-type]
+        call.close()
+        assert call.read() == b""
+
+
 def test_a_command_ends_wherever_its_output_stops(monkeypatch: pytest.MonkeyPatch) -> None:
     content = CONTINUE + OUTPUT
     monkeypatch.setattr(agent, "_DRAIN_SECONDS", DEADLINE_SECONDS)

@@ -143,22 +143,25 @@ async def pass_body(
 ) -> NoReturn:
     """Send the client's body to the server, then wait for the client to disconnect.
 
-    Raises Gone, and TimeoutError if the client sends nothing for `stall_seconds`.
+    Raises Gone, and TimeoutError if the client sends nothing for `stall_seconds`. What a server that reads no more
+    does not take is dropped.
     """
-    has_more = True
+    has_more = server_reads = True
     while has_more:
         async with asyncio.timeout(stall_seconds):
             message = await receive()
         if message["type"] == "http.disconnect":
             raise Gone
         has_more = message.get("more_body", False)
+        if not server_reads:
+            continue
         data = message.get("body", b"")
         events: list[h11.Event] = [h11.Data(data=data)] if data else []
         events += [] if has_more else [h11.EndOfMessage()]
         try:
             await unless_gone(server.push(*events), client)
         except (OSError, h11.LocalProtocolError):  # it reads no more, and may have answered already
-            break
+            server_reads = False
     await wait_gone(receive)
 
 

@@ -94,6 +94,10 @@ class _Link:
         """Return the error of an answer that is none."""
         return AgentError("BadAnswer", f"what listens on the agent's port in {self._subject} answered {what}")
 
+    def cut_short(self) -> AgentError:
+        """Return the error of an answer that was ended before it was complete."""
+        return AgentError("NoAnswer", f"the answer of the agent of {self._subject} was ended before it was complete")
+
     def renew(self) -> bool:
         """Make it ready for the next request. Return False if it can take none."""
         if (self._http.our_state, self._http.their_state) != (h11.DONE, h11.DONE):
@@ -140,7 +144,7 @@ class _Answer:
     def __init__(self, link: _Link, early: h11.Response | None, done: Callable[[_Link, bool], None]) -> None:
         """`early` is a head that has been read already."""
         self._link, self._early, self._done = link, early, done
-        self._over = False
+        self._over = self._is_complete = False
         self._reading, self._ending = threading.Lock(), threading.Lock()
 
     def head(self) -> tuple[int, Mapping[str, str]]:
@@ -156,11 +160,16 @@ class _Answer:
     def read(self) -> bytes:
         """Return a piece of the body, b"" at its end. Raises AgentError."""
         with self._guarded():
-            if self._over:
+            if self._is_complete:
                 return b""
+            if self._over:
+                raise self._link.cut_short()
             event = self._link.next_event()
             if isinstance(event, h11.Data):
                 return bytes(event.data)
+            if not isinstance(event, h11.EndOfMessage):
+                raise self._link.cut_short()
+            self._is_complete = True
             self._end(keep=True)
             return b""
 
