@@ -72,6 +72,14 @@ STORED_FIELDS: Mapping[str, str] = MappingProxyType(
         "saved": "memory.saved_files",
     }
 )
+# Records and attribute of the state by stored name: split once, as a daemon reads a row for each instance.
+_PATHS: Mapping[str, tuple[tuple[str, ...], str]] = MappingProxyType(
+    {
+        name: (tuple(records), attribute)
+        for name, path in {**STORED_FIELDS, "extra": "extra"}.items()
+        for *records, attribute in [path.split(".")]
+    }
+)
 _DEFAULT = InstanceState()
 # Stored name, attribute and default of each field.
 _FIELDS = tuple(
@@ -106,7 +114,7 @@ def state_of(stored_fields: Mapping[str, Any], state: InstanceState = _DEFAULT) 
     """Return the state with these values of fields, by stored name (and `extra`)."""
     by_record: dict[str, Any] = {}
     for name, value in stored_fields.items():
-        *records, attribute = STORED_FIELDS[name].split(".") if name != "extra" else ("extra",)
+        records, attribute = _PATHS[name]
         values = by_record
         for record in records:
             values = values.setdefault(record, _Values())
