@@ -10,12 +10,16 @@ from typing import Any
 
 import httpx
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from controller.api.common import parsing
 from controller.documents.document import MAX_VALUES as MAX_OBJECT_VALUES
 from controller.kinds.access.access import Caller
 from controller.kinds.common.problem import MOST_PROBLEMS
+from controller.service import parsing as service_parsing
 from controller.service.access.access import acting
+from controller.service.errors import BadRequest
 from controller.service.parsing import AT_ONCE, MAX_VALUES, MOST_WAITING, SMALL_BYTES, Parsing, loads
 from tests.api.listeners import API, client, opened, token
 from tests.helpers_api import World
@@ -153,6 +157,41 @@ def test_large_json_is_read_as_json_has_it() -> None:
     for wrong in ("{", "[1,]", '{"a" 1}', "[" + "x" * SMALL_BYTES, '["' + "x" * SMALL_BYTES):
         with pytest.raises(json.JSONDecodeError):
             loads((wrong + " " * SMALL_BYTES).encode())
+
+
+JSON_VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(alphabet='a",:[]{}\\\\\n é\U0001f600', max_size=8),
+    lambda values: st.lists(values, max_size=4) | st.dictionaries(st.text(alphabet='k",[{\\\\', max_size=3), values),
+    max_leaves=20,
+)
+
+
+def members_of(text: str) -> int:
+    """Return the number of members of all arrays and objects of a JSON text, as json reads it."""
+    counts: list[int] = []
+
+    def count(value: Any) -> None:
+        if isinstance(value, list | tuple):
+            counts.append(len(value))
+            for member in value:
+                count(member[1] if isinstance(value, tuple) else member)
+
+    count(json.loads(text, object_pairs_hook=tuple))
+    return sum(counts)
+
+
+@given(JSON_VALUES, st.sampled_from(["", " ", "\t\r\n "]), st.booleans())
+def test_values_are_counted_as_json_reads_them(value: Any, blanks: str, ascii_only: bool) -> None:
+    text = json.dumps(value, ensure_ascii=ascii_only, separators=(f"{blanks},{blanks}", f"{blanks}:{blanks}"))
+    text = f"[{blanks}{text}{blanks}, [{blanks}], {{{blanks}}}]"
+    count = members_of(text)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(service_parsing, "SMALL_BYTES", 0)
+        patch.setattr(service_parsing, "MAX_VALUES", count)
+        assert loads(text) == [value, [], {}]
+        patch.setattr(service_parsing, "MAX_VALUES", count - 1)
+        with pytest.raises(BadRequest):
+            loads(text)
 
 
 class Held:

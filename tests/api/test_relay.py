@@ -18,7 +18,7 @@ class Broken(ServerLink):
         raise NotImplementedError
 
 
-def test_a_client_may_not_stall_when_no_piece_is_taken() -> None:
+def test_untaken_body_may_not_stall_either() -> None:
     async def receive() -> Message:
         if pieces:
             return {"type": "http.request", "body": pieces.pop(), "more_body": True}
