@@ -158,8 +158,7 @@ class DockerEngine:
         self._pulls, self._registries = Pulls(), Registries(self._client, images, resolve)
         self._builds = RecipeBuilds(partial(is_here, self._client), base_url, clock, builds_dir)
         self._snapshots = self._make_snapshots(clock, is_local=same_clock)
-        self._actor = self._make_actor()
-        self._closing = threading.Lock()
+        self._actor, self._closing = self._make_actor(), threading.Lock()
 
     def _make_snapshots(self, clock: Clock, *, is_local: bool) -> DockerSnapshots:
         capturer = Capturer(

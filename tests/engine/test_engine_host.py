@@ -1,5 +1,6 @@
 """Free resources of the host, with and without the kernel's files."""
 
+import os
 from pathlib import Path
 
 from controller.engine.usage.host import HostGauge
@@ -31,6 +32,15 @@ def test_what_is_written_there(clock: HandClock, tmp_path: Path) -> None:
     host_use = HostGauge(clock, proc=tmp_path).read("")
     assert (host_use.memory, host_use.pids) == (Supply(500 << 10, 2000 << 10), Supply(300, 1000))
     assert (host_use.disk, host_use.inodes, host_use.memory_stall) == (Supply(), Supply(), 0.125)
+
+
+def test_reads_from_swap_are_those_since_before(clock: HandClock, tmp_path: Path) -> None:
+    gauge, page_bytes, rates = HostGauge(clock, proc=tmp_path), os.sysconf("SC_PAGE_SIZE"), []
+    for pages in (1000, 1500, None, 2000, 2000):
+        (tmp_path / "vmstat").write_text("pswpout 7\n" + (f"pswpin {pages}\n" if pages else ""))
+        rates.append(gauge.read("").swap_in)
+        clock.advance(10)
+    assert rates == [None, 50 * page_bytes, None, None, 0]
 
 
 def test_what_can_not_be_read_is_left_out(clock: HandClock, tmp_path: Path) -> None:

@@ -1,11 +1,15 @@
 """A host that is short of something: starts pause, warm members go, what is used stays."""
 
+from structlog.testing import LogCapture
+
 from controller.kinds.observed.pressure import HostUse, Supply
 from controller.kinds.registry import discover
 from controller.loop.tasks.pressure import PressureWatch
 from controller.policy.host.pressure import CALM_SECONDS
+from tests.conftest import HandClock
 from tests.loop.harness import LoopHarness
 from tests.loop.test_pools import containers, filled, harness, launch, pool
+from tests.plain_logs import configure_plain_logs
 
 __all__ = ["harness"]
 
@@ -73,3 +77,22 @@ def test_warm_members_go_first_and_come_back(harness: LoopHarness) -> None:
     harness.clock.advance(CALM_SECONDS)
     harness.settle(seconds=30)
     assert len(containers(harness)) == 3
+
+
+def test_waits_for_memory_are_logged_as_they_change(clock: HandClock) -> None:
+    class Stalling:
+        def read(self, root_dir: str) -> HostUse:
+            return HostUse(clock.now(), memory_stall=next(shares))
+
+    shares = iter((0.0, 0.5, 0.5, 0.0))
+    watch = PressureWatch(Stalling(), clock)
+    capture = LogCapture()
+    configure_plain_logs(capture)
+    for _ in range(4):
+        watch.observe_now("")
+        clock.advance(10)
+    configure_plain_logs()
+    assert [(line["event"], line["stalls"]) for line in capture.entries] == [
+        ("pressure changed", True),
+        ("pressure changed", False),
+    ]

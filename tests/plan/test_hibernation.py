@@ -1,5 +1,6 @@
 """Hibernation: who hibernates, who wakes, and what both wait for."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -35,9 +36,9 @@ def count(history: History, kind: type) -> int:
     return sum(isinstance(action, kind) for action in history.engine.calls)
 
 
-@pytest.mark.parametrize(("stalls", "wakes"), [(False, 2), (True, 1)])
-def test_few_are_woken_at_once(history: History, *, stalls: bool, wakes: int) -> None:
-    history.pressure = Pressure(stalls=stalls)
+@pytest.mark.parametrize(("cpus", "stalls", "wakes"), [(2, False, 2), (12, False, 6), (12, True, 2)])
+def test_few_are_woken_at_once(history: History, cpus: int, *, stalls: bool, wakes: int) -> None:
+    history.pressure, history.engine.facts = Pressure(stalls=stalls), replace(history.engine.facts, cpus=cpus)
     names = [f"web-{number}" for number in range(10)]
     hibernated(history, *names)
     for name in names:

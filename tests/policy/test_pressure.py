@@ -1,5 +1,7 @@
 """Bands and hysteresis of what the machine has left."""
 
+from dataclasses import replace
+
 import hypothesis.strategies as st
 import pytest
 from hypothesis import given
@@ -50,6 +52,14 @@ def test_pressure_ends_after_a_stable_time() -> None:
 def test_waits_for_memory_end_at_a_lower_mark(shares: tuple[float, ...], *, stalls: bool) -> None:
     pressure = after(*(HostUse(0.0, memory_stall=share) for share in shares))
     assert (pressure.stalls, pressure.low) == (stalls, ())
+
+
+@pytest.mark.parametrize(
+    ("free", "swap_in", "stalls"), [(4, 0, 0), (4, None, 1), (4, GIB, 1), (0.75, 0, 1), (0.85, 0, 0)]
+)
+def test_waits_at_own_limits_are_no_stalls(free: float, swap_in: float | None, *, stalls: bool) -> None:
+    use = replace(memory(free), memory_stall=0.9, swap_in=swap_in)
+    assert after(use).stalls == bool(stalls)
 
 
 def test_a_clock_set_back_prolongs_no_pressure() -> None:

@@ -7,6 +7,7 @@ from controller.kinds.observed.pressure import HostUse, Supply
 from controller.ports import Clock
 
 _UNKNOWN = Supply()
+_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 
 class HostGauge:
@@ -14,11 +15,13 @@ class HostGauge:
 
     def __init__(self, clock: Clock, *, proc: Path = Path("/proc")) -> None:
         self._clock, self._proc = clock, proc
+        self._swapped_in: tuple[float, int] | None = None  # at the last reading: its time, and the bytes since the boot
 
     def read(self, root_dir: str) -> HostUse:
         """Read once; unreadable values are left out. `root_dir` is the engine's data folder ("": unknown)."""
         disk, inodes = _file_system(root_dir)
-        return HostUse(self._clock.now(), self._memory(), disk, inodes, self._pids(), self._memory_stall())
+        now, stall = self._clock.now(), self._memory_stall()
+        return HostUse(now, self._memory(), disk, inodes, self._pids(), stall, self._swap_in(now))
 
     def _memory(self) -> Supply:
         try:
@@ -35,6 +38,19 @@ class HostGauge:
             return float(some.split("avg10=")[1].split()[0]) / 100
         except (OSError, ValueError, IndexError):
             return 0.0
+
+    def _swap_in(self, now: float) -> float | None:
+        """Return the bytes a second read from swap since the last reading; None at the first one, or unreadable."""
+        before, self._swapped_in = self._swapped_in, None
+        try:
+            lines = (self._proc / "vmstat").read_text().splitlines()
+            pages = next(int(line.split()[1]) for line in lines if line.startswith("pswpin "))
+        except (OSError, ValueError, IndexError, StopIteration):
+            return None
+        self._swapped_in = now, pages * _PAGE_BYTES
+        if before is None or now <= before[0]:
+            return None
+        return (self._swapped_in[1] - before[1]) / (now - before[0])
 
     def _pids(self) -> Supply:
         """Read the free pids; each thread uses one."""

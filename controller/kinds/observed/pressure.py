@@ -18,7 +18,8 @@ class Supply:
 class HostUse:
     """Free resources of the machine at one time (`at`, Unix seconds): bytes, bytes, numbers, numbers.
 
-    `memory_stall` is the share of the last ten seconds in which some process waited for memory (PSI).
+    `memory_stall` is the share of the last ten seconds in which some process waited for memory (PSI), also at the limit
+    of its own cgroup. `swap_in` are the bytes a second that were read from swap since the last reading; None: unknown.
     """
 
     at: float
@@ -27,6 +28,7 @@ class HostUse:
     inodes: Supply = Supply()
     pids: Supply = Supply()
     memory_stall: float = 0.0
+    swap_in: float | None = None
 
     def supplies(self) -> Iterator[tuple[str, Supply]]:
         """Return each supply by its name."""
@@ -38,7 +40,7 @@ class Pressure:
     """Shortages of the machine. `low` pauses new starts; `critical` (a subset) also stops idle sandboxes.
 
     `measured` are the readable ones. `calm` has (name, Unix seconds) since when a resource still called low has
-    recovered. `stalls`: processes wait for memory much of the time, as while much is read from swap.
+    recovered. `stalls`: processes wait for the host's memory much of the time, as while much is read from swap.
     """
 
     low: tuple[str, ...] = ()

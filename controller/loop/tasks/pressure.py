@@ -27,6 +27,11 @@ class PressureWatch:
             return self._now
         self._read_at = now
         before, self._now = self._now, judge(self._now, self._gauge.read(root_dir), self._scale)
-        if (before.low, before.critical) != (self._now.low, self._now.critical):
-            _log.warning("pressure changed", low=list(self._now.low), critical=list(self._now.critical))
+        if _shortages(before) != _shortages(self._now):
+            _log.warning("pressure changed", **_shortages(self._now))
         return self._now
+
+
+def _shortages(pressure: Pressure) -> dict[str, object]:
+    """Return what an operator has to know of it, for the log."""
+    return {"low": list(pressure.low), "critical": list(pressure.critical), "stalls": pressure.stalls}

@@ -23,7 +23,7 @@ LOST_MESSAGE = (
     "its memory was lost while it was hibernated: its container ended, as in a restart of the host or the engine; the "
     "next use starts it"
 )
-_MOST_WAKES = 8
+_LEAST_WAKES, _MOST_WAKES = 2, 8
 _LOOK_AGAIN_SECONDS = 30.0
 _TRIES = 3
 
@@ -166,9 +166,11 @@ def loss_event(context: ReconcileContext, after: InstanceState) -> Event | None:
 def wakes_at_once(snapshot: Snapshot) -> int:
     """Return how many sandboxes are woken at once: half of the processors, so that the others' work goes on.
 
-    While the host's processes wait for memory, which each wake needs, it is one after the other.
+    While the host's processes wait for memory, which each wake needs, they are two: one that hangs holds up no other.
     """
-    return 1 if snapshot.pressure.stalls else min(_MOST_WAKES, max(1, snapshot.observed.facts.cpus // 2))
+    if snapshot.pressure.stalls:
+        return _LEAST_WAKES
+    return min(_MOST_WAKES, max(_LEAST_WAKES, snapshot.observed.facts.cpus // 2))
 
 
 def count_waking(snapshot: Snapshot) -> int:

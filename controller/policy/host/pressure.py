@@ -15,6 +15,8 @@ _RECOVERED = 1.5  # times the threshold
 _CALM, _LOW, _CRITICAL = range(3)
 _MIB = 1 << 20
 _STALL_SHARE = 0.1  # it ends at half of that
+# Waits for memory are the host's from this rate of reads from swap on, or below so many times the threshold of memory.
+_SWAP_IN_BYTES, _SCARCE = 256 << 10, 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,9 +62,20 @@ def judge(before: Pressure, use: HostUse | None, scale: float = 1.0) -> Pressure
         critical=tuple(name for name, (level, _) in levels.items() if level == _CRITICAL),
         measured=tuple(name for name in BANDS if name in supplies),
         calm=tuple((name, since) for name, (_, since) in levels.items() if since is not None),
-        stalls=use is not None and use.memory_stall > _STALL_SHARE / (2 if before.stalls else 1),
+        stalls=use is not None and _stalls(use, before, scale),
     )
     return before if pressure == before else pressure
+
+
+def _stalls(use: HostUse, before: Pressure, scale: float) -> bool:
+    """Return True if processes wait for the host's memory, and not only some at the limits of their own cgroups.
+
+    A host of which that is unknown counts as short.
+    """
+    if use.memory_stall <= _STALL_SHARE / (2 if before.stalls else 1):
+        return False
+    is_scarce = not use.memory.total or use.memory.free < BANDS["memory"].low(use.memory, scale) * _SCARCE
+    return is_scarce or use.swap_in is None or use.swap_in >= _SWAP_IN_BYTES / (2 if before.stalls else 1)
 
 
 def _level(name: str, edge: float, free: int, before: Pressure, at: float) -> tuple[int, float | None]:
