@@ -126,7 +126,7 @@ class DockerEngine:
         snapshots_dir: Path | None = None,
         default_runtime: DefaultRuntime = "runc",
     ) -> None:
-        meter = meter or NullMeter()
+        meter, same_clock = meter or NullMeter(), _is_local(base_url)
         self._instance_id, self._hibernation, self._saved = instance_id, hibernation, saved
         self._client = Client(base_url, meter=meter, timeout_seconds=call_timeout_seconds)
         self._use_marks = UseMarks((used_dir or mounts_dir / "used") / instance_id)
@@ -143,7 +143,6 @@ class DockerEngine:
         self._secret_watch = SecretWatch(self._mounts, self._observer, self._view)
         self._background = BackgroundObserver(self._observer, self._view, pauses_seconds=pauses_seconds)
         # Events carry the engine's time, which is comparable with ours only on one host.
-        same_clock = _is_local(base_url)
         self._inspector = Inspector(self._observer, self._view, self._background, same_clock=same_clock)
         self._trials = RuntimeTrials(self._client, default_runtime, retry=self._renew_facts)
         self._facts = self._make_facts(gpus)
