@@ -5,6 +5,7 @@ from typing import Any
 
 from controller.cli.calls.images import Images
 from controller.cli.client import Client
+from controller.cli.errors import CliError
 from controller.cli.output import note
 from controller.cli.progress import image_work
 from paddock._client.errors import NotFound
@@ -33,13 +34,20 @@ def image_volumes(client: Client, image: str, *, host: str = "", pulls: bool = T
 
 
 def with_image_volumes(template: dict[str, Any], volumes: Sequence[str]) -> dict[str, Any]:
-    """Return the template with a volume of the sandbox's own at each VOLUME where it mounts nothing, and say so."""
-    from controller.documents.compose.mounts import TEMPORARY
+    """Return the template with a volume of the sandbox's own at each VOLUME where it mounts nothing, and say so.
+
+    Raises CliError for a VOLUME where none can be.
+    """
+    from controller.documents.compose.mounts import covers
 
     fields = ("tmpfs", "volumes", "volumeClaimTemplates", "secrets")
     targets = {mount["mountPath"] for field in fields for mount in template.get(field) or ()}
-    paths = [path for path in dict.fromkeys(volume.rstrip("/") for volume in volumes) if path not in targets]
-    lasting = [path for path in paths if path not in TEMPORARY]
+    in_memory = [mount["mountPath"] for mount in template.get("tmpfs") or ()]
+    missing = tuple(covers(volumes, in_memory, targets))
+    obstacles = [cover.obstacle for cover in missing if cover.obstacle]
+    if obstacles:
+        raise CliError("\n".join(f"{template['image']}: {obstacle}" for obstacle in obstacles))
+    lasting = [cover.path for cover in missing if not cover.in_memory]
     claims = [
         {
             "name": _CLAIM if number == 1 else f"{_CLAIM}-{number}",
@@ -55,8 +63,8 @@ def with_image_volumes(template: dict[str, Any], volumes: Sequence[str]) -> dict
             f"note: {template['image']} keeps data in {where}: a volume of {SIZE} there, which is deleted with the"
             f" sandbox; -v NAME:{lasting[0]} keeps it"
         )
-    in_memory = [{"mountPath": path, "size": "64Mi"} for path in paths if path in TEMPORARY]
-    added = {"volumeClaimTemplates": claims, "tmpfs": in_memory}
+    folders = [{"mountPath": cover.path, "size": "64Mi"} for cover in missing if cover.in_memory]
+    added = {"volumeClaimTemplates": claims, "tmpfs": folders}
     return {
         **template,
         **{field: [*(template.get(field) or ()), *mounts] for field, mounts in added.items() if mounts},

@@ -146,3 +146,20 @@ def test_image_volumes_become_volumes(paddock: Run, served: World, tmp_path: Pat
     (claim,) = served.sandbox("one").spec["template"]["volumeClaimTemplates"]
     assert (claim["mountPath"], claim["size"], claim["reclaimPolicy"]) == ("/data", "1Gi", "Delete")
     assert "keeps data" not in paddock("run", "--wait", "1ms", "-d", "-v", "own:/data", TOOL).stderr
+    served.images.volumes[TOOL] = ("/srv/x",)
+    done = paddock("run", "--wait", "1ms", "-d", "--name", "two", "-v", "own:/srv", TOOL)
+    assert (done.exit_code, "keeps data in /srv/x (VOLUME), in the mount /srv; mount" in done.stderr) == (1, True)
+    assert "note: " not in done.stderr
+
+
+def test_down_deletes_volumes_of_an_uncoverable_image(paddock: Run, served: World, tmp_path: Path) -> None:
+    served.images.remote[TOOL] = "sha256:" + "d" * 64
+    served.images.volumes[TOOL] = ("/data",)
+    path = compose_file(
+        tmp_path, f"services: {{db: {{image: '{TOOL}', volumes: ['more:/more']}}}}\nvolumes: {{more: {{}}}}"
+    )
+    paddock("compose", "-f", path, "up", "-d", "--timeout", "1ms")
+    served.images.volumes[TOOL] = ("/data", "/data/sub")
+    done = paddock("compose", "-f", path, "down", "-v", "--timeout", "1ms")
+    assert "VOLUME" not in done.output
+    assert served.sandbox("my-shop-db").deleted_at is not None

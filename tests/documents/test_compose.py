@@ -19,7 +19,7 @@ from controller.documents.compose.compose import (
     read_compose,
     variable_names,
 )
-from controller.documents.compose.mounts import image_volume, nameless_volume
+from controller.documents.compose.mounts import image_volume, is_nameless, nameless_volume
 from controller.kinds.common.problem import MOST_PROBLEMS, Problem
 from controller.kinds.registry import discover
 
@@ -240,3 +240,44 @@ def test_long_names_of_image_volumes_stay_apart() -> None:
     assert len(names) == 2
     assert all(len(name) <= 52 for name in names)
     assert image_volume("shop-db", "/data") == nameless_volume("shop-db", "/data") == "shop-db--data"
+
+
+def test_volumes_never_share_a_name() -> None:
+    file = "name: p\nservices: {db: {image: 'a:1', volumes: ['/c-d']}}\n"
+    paths = ["/Data", "/data", "/a-b", "/a/b", "/c/d"]
+    (document,) = read(file, image_volumes={"a:1": paths}).documents
+    names = {volume["mountPath"]: volume["name"] for volume in document.spec["template"]["volumes"]}
+    assert len(set(names.values())) == len(names) == 6
+    assert (names["/data"], names["/a-b"], names["/c-d"]) == ("p-db--data", "p-db--a-b", "p-db--c-d")
+    assert all(is_nameless(name, "p-db", path) for path, name in names.items())
+    prefix = "p" * 45
+    assert image_volume(prefix, "/12345") == f"{prefix}--12345"
+    assert image_volume(prefix, "/123456") != image_volume(prefix, "/123457")
+
+
+@pytest.mark.parametrize("mount", ["volumes: ['data:/var/run/x']", "volumes: ['data:/run/x']", "tmpfs: [/var/run/x]"])
+def test_mounts_below_var_run_cover_a_volume(mount: str) -> None:
+    file = f"name: p\nservices:\n  db: {{image: 'a:1', {mount}}}\n  own: {{image: 'a:1'}}\nvolumes: {{data: {{}}}}\n"
+    composed = read(file, image_volumes={"a:1": ["/var/run/x", "/data//y/../z"]})
+    mounts = [
+        sorted(
+            entry["mountPath"] for field in ("volumes", "tmpfs") for entry in document.spec["template"].get(field, ())
+        )
+        for document in composed.documents
+    ]
+    assert mounts == [["/data/z", "/var/run/x"]] * 2  # the engine knows the image's own spelling alone
+
+
+def test_image_volumes_in_each_other() -> None:
+    text = "name: p\nservices: {db: {image: 'a:1'}}\n"
+    (document,) = read(text, image_volumes={"a:1": ["/tmp", "/tmp/data"]}).documents
+    template = document.spec["template"]
+    assert [template[field][0]["mountPath"] for field in ("tmpfs", "volumes")] == ["/tmp", "/tmp/data"]
+    (problem,) = read(text, image_volumes={"a:1": ["/data", "/data/sub"]}).problems
+    assert "have /data in memory (`tmpfs: ['/data:size=256m']`)" in problem.message
+    memory_text = text.replace("'a:1'", "'a:1', tmpfs: ['/data:size=256m']")
+    assert not read(memory_text, image_volumes={"a:1": ["/data", "/data/sub"]}).problems
+    (problem,) = read(text, image_volumes={"a:1": ["/"]}).problems
+    assert "which can't be a volume" in problem.message
+    slash = "name: p\nservices: {db: {image: 'a:1', volumes: ['data:/data/']}}\nvolumes: {data: {}}\n"
+    assert not read(slash, image_volumes={"a:1": ["/data"]}).problems  # admission says what is wrong

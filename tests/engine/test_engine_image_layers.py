@@ -11,6 +11,7 @@ from controller.engine.docker.errors import Fault
 from controller.engine.images.image_checks import check_image, user_with
 from controller.engine.images.image_layers import setuid_files
 from controller.kinds.runtime.container import ContainerConfig, Limits
+from controller.kinds.runtime.mount import Slot
 from controller.kinds.runtime.user_ids import IdRange
 
 
@@ -142,3 +143,13 @@ def test_an_images_user_is_no_other_sandboxs(user: str) -> None:
     assert checked.terminal
     assert f"has the USER {user}, one of 1700000-1700009" in checked.refusal
     assert check_image(client, "some:1", replace(config, user="34567:34567")).refusal == ""  # type: ignore[arg-type]
+
+
+def test_mounts_cover_volumes_however_those_are_written() -> None:
+    volumes = {"/data//x": {}, "/data/../srv/": {}, "/var/run/y": {}}
+    engine = Engine({"Config": {"User": "1", "Volumes": volumes}})
+    slots = (Slot("/data/x"), Slot("/srv"), Slot("/var/run/y"))
+    config = ContainerConfig("some:1", "pdk-a", Limits(0, 0, 0), "a", slots=slots)
+    assert check_image(engine, "some:1", config).refusal == ""  # type: ignore[arg-type]
+    other_spelling = replace(config, slots=(*slots[:2], Slot("/run/y")))
+    assert "VOLUME /var/run/y" in check_image(engine, "some:1", other_spelling).refusal  # type: ignore[arg-type]

@@ -383,7 +383,7 @@ def down(ctx: click.Context, /, namespace: str | None, volumes: bool, timeout: f
     project = _Project(ctx, namespace, options)
     name, client = project.name(), connect(ctx)
     # The file alone says which volumes others may use.
-    composed = project.file().composed_with_volumes(client, namespace) if volumes else None
+    composed = project.file().composed_to_delete(client, namespace) if volumes else None
     compose_ports.stop(project.ports_file(name))
     members = f"{LABEL}={apply_set_name(project.namespace, name)}"
     path = f"namespaces/{project.namespace}/sandboxes"
@@ -403,12 +403,11 @@ def down(ctx: click.Context, /, namespace: str | None, volumes: bool, timeout: f
 def _nameless_volumes(project_name: str, sandbox: Object) -> Iterator[str]:
     """Yield the volumes that have their names from where they are mounted; the file may lack their service by now."""
     from controller.documents.compose.compose import SERVICE_LABEL
-    from controller.documents.compose.mounts import image_volume, nameless_volume
+    from controller.documents.compose.mounts import is_nameless
 
     service = sandbox["metadata"]["labels"].get(SERVICE_LABEL, "")
     for volume in (sandbox["spec"].get("template") or {}).get("volumes") or ():
-        place = (f"{project_name}-{service}", volume["mountPath"])
-        if volume["name"] in (nameless_volume(*place), image_volume(*place)):
+        if is_nameless(volume["name"], f"{project_name}-{service}", volume["mountPath"]):
             yield str(volume["name"])
 
 

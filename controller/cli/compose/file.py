@@ -133,9 +133,16 @@ class ComposeFile:
             raise CliError("\n".join((f"{count}; nothing was changed", *map(str, problems))))
         return composed
 
-    def composed_with_volumes(self, client: "Client", namespace: str | None) -> "Composed":
-        """Return the documents, with volumes for the VOLUMEs of images that are here. Raises CliError."""
-        return self._with_image_volumes(client, self.composed(namespace), pulls=False).composed(namespace)
+    def composed_to_delete(self, client: "Client", namespace: str | None) -> "Composed":
+        """Return the documents, with volumes for those VOLUMEs of images that can be read, and get some.
+
+        Nothing that is wrong with an image keeps a project from being deleted. Raises CliError for a wrong file.
+        """
+        composed = self.composed(namespace)
+        try:
+            return self._with_image_volumes(client, composed, pulls=False).composed(namespace)
+        except CliError:
+            return composed
 
     def _with_image_volumes(self, client: "Client", composed: "Composed", *, pulls: bool) -> "ComposeFile":
         """Return the file with the VOLUMEs of its images. Raises CliError with those that can't be pulled, or read.

@@ -3,8 +3,8 @@
 import hashlib
 import posixpath
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -13,6 +13,7 @@ from controller.documents.compose.texts import as_file
 from controller.documents.compose.values import quantity
 from controller.documents.yaml_tree import Node
 from controller.kinds.base import Name
+from controller.kinds.common.exec_paths import mount_place, normal_path
 
 DEFAULT_VOLUME, DEFAULT_TMPFS = "1Gi", "64Mi"
 _LONGEST = 52  # letters of a name
@@ -70,13 +71,66 @@ def nameless_volume(prefix: str, target: str) -> str:
     return like_name(f"{prefix}-{target}")
 
 
-def image_volume(prefix: str, target: str) -> str:
-    """Return the name of a volume that covers a VOLUME: that of a nameless one, with a hash where it is cut."""
+def image_volume(prefix: str, target: str, used: Collection[str] = ()) -> str:
+    """Return the name of a volume that covers a VOLUME: that of a nameless one.
+
+    It has a hash where it would be cut, differs from the folder's by more than `/`, or is `used` by another.
+    """
     name = nameless_volume(prefix, target)
-    if len(f"{prefix}{target}") <= _LONGEST:
+    if name == f"{like_name(prefix)}-{target.replace('/', '-')}" and name not in used:
         return name
     digest = hashlib.sha256(f"{prefix}-{target}".encode()).hexdigest()[:_DIGITS]
     return f"{name[: _LONGEST - _DIGITS - 1].strip('-')}-{digest}"
+
+
+def is_nameless(name: str, prefix: str, target: str) -> bool:
+    """Return True for the name of a volume that is named by its place, for whatever reason it is there."""
+    plain = nameless_volume(prefix, target)
+    return name in (plain, image_volume(prefix, target), image_volume(prefix, target, (plain,)))
+
+
+@dataclass(frozen=True, slots=True)
+class Cover:
+    """A VOLUME of an image where nothing is mounted, and the obstacle to a mount there ("": none)."""
+
+    path: str
+    """Folder, as the image names it."""
+    in_memory: bool
+    """A folder of temporary files."""
+    obstacle: str
+    """Reason why it can't be mounted, with a remedy that says where to mount."""
+
+
+def covers(paths: Sequence[str], in_memory: Collection[str], targets: Collection[str]) -> Iterator[Cover]:
+    """Yield the VOLUMEs that none of the `targets` covers; those `in_memory` may have other mounts in them."""
+    memory_places, places = set(map(mount_place, in_memory)), list(map(mount_place, targets))
+    image_places = set(map(mount_place, paths))
+    for path in sorted(set(map(normal_path, paths))):
+        place = mount_place(path)
+        if place in places:
+            continue
+        is_temporary = place in TEMPORARY
+        inner = next((target for target in places if target.startswith(f"{place}/")), "")
+        outer = next(
+            (target for target in places if place.startswith(f"{target}/") and target not in memory_places), ""
+        )
+        obstacle = ""
+        if path == "/":
+            obstacle = "the image keeps data in / (VOLUME), which can't be a volume; build it without"
+        elif is_temporary:
+            memory_places.add(place)
+        elif inner:
+            obstacle = (
+                f"the image keeps data in {path} (VOLUME), and a volume there can't have {inner} in it; have it in"
+                f" memory (`tmpfs: ['{path}:size=256m']`), or mount {path} alone"
+            )
+        elif outer:
+            remedy = f"mount {path} instead"
+            if outer in image_places:  # a mount at the inner one alone would be refused for the outer one
+                remedy = f"have {outer} in memory (`tmpfs: ['{outer}:size=256m']`)"
+            obstacle = f"the image keeps data in {path} (VOLUME), in the mount {outer}; {remedy}"
+        yield Cover(path, is_temporary, obstacle)
+        places.append(place)
 
 
 def read_volumes(element: Element | None, project: str) -> dict[str, Volume]:
@@ -138,11 +192,11 @@ class MountReader:
                     noexec = option == "noexec"
                 elif option not in ("rw", "nosuid", "nodev") and name not in ("mode", "uid", "gid"):
                     mount.refuse(f"option `{option}` has no effect here; write `{path}:size=64m`")
-            self._tmpfs(mount, path, size, noexec)
+            self._tmpfs(mount, mount_place(path) if path.startswith("/var/run") else path, size, noexec)
 
     def _tmpfs(self, element: Element, path: str, size: str | None, noexec: bool | None = None) -> None:
         fields: dict[str, Node | None] = {
-            "mountPath": scalar(_real(path), element.node),
+            "mountPath": scalar(path, element.node),
             "size": scalar(size or DEFAULT_TMPFS, element.node),
         }
         if noexec is not None:
@@ -178,7 +232,9 @@ class MountReader:
         elif kind.node.text == "tmpfs":
             options = element.child("tmpfs")
             size = options.child("size") if options is not None else None
-            self._tmpfs(target, target.node.text, quantity(size) if size is not None else DEFAULT_TMPFS)
+            text = target.node.text
+            path = mount_place(text) if text.startswith("/var/run") else text
+            self._tmpfs(target, path, quantity(size) if size is not None else DEFAULT_TMPFS)
         elif kind.node.text == "volume" and source is None:
             self._anonymous(element, target.node.text)
         elif source is None or source.text() is None:
@@ -230,28 +286,25 @@ class MountReader:
         The engine would make it writable without a limit. Folders of temporary files are in memory.
         """
         mounts = self.mounts
-        in_memory = set(_targets(mounts.tmpfs))
+        for mounts_of_type in (mounts.tmpfs, mounts.volumes, mounts.folders):
+            mounts_of_type[:] = [_respelled(mount, paths) for mount in mounts_of_type]
+        if mounts.workspace is not None:
+            mounts.workspace = _respelled(mounts.workspace, paths)
         workspaces = [mounts.workspace] if mounts.workspace is not None else []
+        in_memory = _targets(mounts.tmpfs)
         targets = [*in_memory, *_targets([*mounts.volumes, *mounts.folders, *workspaces, *files])]
+        names = {str(volume.fields["name"][1].value) for volume in mounts.volumes if volume.fields}
         covered: list[str] = []
-        for path in dict.fromkeys(_real(posixpath.normpath(path)) for path in sorted(paths)):
-            inner = next((target for target in targets if target.startswith(f"{path}/")), "")
-            outer = next((target for target in targets if path.startswith(f"{target}/")), "")
-            if path in targets:
-                continue
-            if path in TEMPORARY:
-                self._tmpfs(image, path, None)
-            elif inner:
-                image.refuse(
-                    f"the image keeps data in {path} (VOLUME), and a volume there can't have {inner} in it; have it in"
-                    f" memory (`tmpfs: ['{path}:size=256m']`), or mount {path} alone"
-                )
-            elif outer and outer not in in_memory:
-                image.refuse(f"the image keeps data in {path} (VOLUME), in the mount {outer}; mount {path} instead")
+        for cover in covers(paths, in_memory, targets):
+            if cover.obstacle:
+                image.refuse(cover.obstacle)
+            elif cover.in_memory:
+                self._tmpfs(image, cover.path, None)
             else:
-                self._nameless(image, image_volume(self._prefix, path), path)
-                covered.append(path)
-            targets.append(path)
+                name = image_volume(self._prefix, cover.path, names)
+                self._nameless(image, name, cover.path)
+                names.add(name)
+                covered.append(cover.path)
         if covered:
             image.note(
                 f"the image keeps data in {', '.join(covered)}: a volume of {DEFAULT_VOLUME} there, which stays until"
@@ -301,9 +354,15 @@ def _targets(mounts: Sequence[Node]) -> list[str]:
     return [str(mount.fields["mountPath"][1].value) for mount in mounts if mount.fields]
 
 
-def _real(path: str) -> str:
-    """Return the path of a mount: in images `/var/run` is a link to `/run`, where the mount is found."""
-    return path.removeprefix("/var") if path.startswith("/var/run/") or path == "/var/run" else path
+def _respelled(mount: Node, paths: Sequence[str]) -> Node:
+    """Return the mount at the path that the image's VOLUME names for its place: the engine knows no other."""
+    fields = mount.fields or {}
+    key, target = fields["mountPath"]
+    text = str(target.value)
+    path = next((path for path in map(normal_path, paths) if mount_place(path) == mount_place(text)), text)
+    if path == normal_path(text):
+        return mount
+    return replace(mount, fields={**fields, "mountPath": (key, scalar(path, target))})
 
 
 def as_list(nodes: list[Node], at: Node) -> Node | None:

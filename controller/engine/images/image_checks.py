@@ -21,7 +21,7 @@ from controller.engine.docker.client import Client
 from controller.engine.images.accounts import FILES, account_files
 from controller.engine.images.image_files import etc_files
 from controller.engine.images.image_layers import setuid_files
-from controller.kinds.common.exec_paths import in_kernel_paths, too_long
+from controller.kinds.common.exec_paths import in_kernel_paths, normal_path, too_long
 from controller.kinds.common.labels import blanked_labels, fits_any_user
 from controller.kinds.runtime.container import ContainerConfig
 from controller.kinds.runtime.user_ids import LOWEST_FREE_ID, SHARED_ID, own_id
@@ -149,7 +149,7 @@ def _user_refused(data: Mapping[str, Any], config: ContainerConfig) -> Iterator[
 
 def _refusals(data: Mapping[str, Any], config: ContainerConfig) -> Iterator[str]:
     covered = {folder.path for folder in config.tmpfs} | {slot.path for slot in config.slots}
-    paths = sorted(path for path in data.get("Volumes") or {} if path.rstrip("/") not in covered)
+    paths = sorted({normal_path(path) for path in data.get("Volumes") or {}} - covered)  # as the engine compares them
     if paths:
         names = [f"image-data{f'-{number}' if number > 1 else ''}" for number in range(1, len(paths) + 1)]
         claims = ", ".join(

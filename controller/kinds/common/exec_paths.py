@@ -16,7 +16,18 @@ def too_long(text: str) -> str:
     return f"{size} bytes, more than the maximum of {LONGEST_BYTES}" if size > LONGEST_BYTES else ""
 
 
+def normal_path(path: str) -> str:
+    """Return an absolute path without `.`, `..`, and doubled or trailing `/`."""
+    return "/" + posixpath.normpath(f"/{path}").lstrip("/")
+
+
+def mount_place(path: str) -> str:
+    """Return the place where a mount at this path is seen: in images `/var/run` is a link to `/run`."""
+    plain = normal_path(path)
+    return plain.removeprefix("/var") if plain == "/var/run" or plain.startswith("/var/run/") else plain
+
+
 def in_kernel_paths(path: str) -> bool:
     """Return True if the path is one of the kernel's folders or below one, however it is written."""
-    plain = "/" + posixpath.normpath(f"/{path}").lstrip("/")
+    plain = normal_path(path)
     return any(plain == folder or plain.startswith(f"{folder}/") for folder in KERNEL_PATHS)

@@ -5,8 +5,9 @@ from dataclasses import replace
 from typing import Any
 
 from controller.documents.compose.compose import Composed, Project
-from controller.documents.compose.mounts import DEFAULT_TMPFS, TEMPORARY, image_volume
+from controller.documents.compose.mounts import DEFAULT_TMPFS, TEMPORARY, is_nameless
 from controller.documents.document import Document
+from controller.kinds.common.exec_paths import mount_place
 from controller.policy.images import is_own
 from controller.ports import ImageError, Images, Store
 from controller.service import errors
@@ -57,8 +58,8 @@ class ImageVolumes:
         if template.get("image") != image:
             return
         for volume in template.get("volumes") or ():
-            if volume["name"] == image_volume(prefix, volume["mountPath"]):
+            if is_nameless(volume["name"], prefix, volume["mountPath"]):
                 yield volume["mountPath"]
         for folder in template.get("tmpfs") or ():
-            if folder["mountPath"] in TEMPORARY and folder["size"] == DEFAULT_TMPFS:
+            if mount_place(folder["mountPath"]) in TEMPORARY and folder["size"] == DEFAULT_TMPFS:
                 yield folder["mountPath"]
