@@ -86,6 +86,14 @@ def test_a_file_that_is_begun_anew_is_read_from_the_position() -> None:
     assert [request["follow"] for request in requests] == ["1", "1", "0"]
 
 
+def test_a_gap_before_a_late_entry_is_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    one, two, three = (frame(f"{number}\n", NOW + number / 10) for number in range(3))
+    moments = iter([NOW, NOW])  # as the log is opened, and after its first entry; then a second later
+    monkeypatch.setattr(time, "time", lambda: next(moments, NOW + 1))
+    text, _ = followed(Answer(one, three, size=len(one)), Answer(one, two, three), Answer(three))
+    assert text == "0\n1\n2\n"
+
+
 def test_what_is_in_no_file_any_more_is_said() -> None:
     text, _ = followed(Answer(ONE), Answer(TWO))
     assert text == f"one\n[paddock: output from {_moment(NOW + 1)} to {_moment(NOW + 2)} is lost: " + (

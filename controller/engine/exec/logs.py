@@ -356,6 +356,8 @@ class LogReader:
         catching_up, late = True, False
         for batch in entries(wire.read):
             fresh, lost, again = list[Entry](), "", False
+            # The engine may have fallen behind since the batch before: then the gap is before this one.
+            late = late or (not catching_up and _is_late(batch[0].time))
             for entry in batch:
                 if catching_up:
                     if position.passed(entry):
@@ -368,7 +370,7 @@ class LogReader:
                     break
                 position.add(entry)
                 fresh.append(entry)
-            late = late or self._queue.full or _is_late(position)
+            late = late or self._queue.full or _is_late(position.newest_time)
             yield from self._text.chunks(fresh)
             late = late or self._queue.full
             if again:
@@ -414,8 +416,9 @@ def _whole_lines(window: list[Entry]) -> list[Entry]:
     return []
 
 
-def _is_late(position: _Position) -> bool:
-    return bool(position.newest) and time.time() - seconds_of(position.newest_time) > _LATE_SECONDS
+def _is_late(moment: str) -> bool:
+    """Return True if an entry of that time is read late; "": none was read."""
+    return bool(moment) and time.time() - seconds_of(moment) > _LATE_SECONDS
 
 
 def seconds_of(moment: str) -> float:
