@@ -11,9 +11,11 @@ from hypothesis import given
 
 from controller.kinds.observed.inside import InsideState, ObservedMount
 from controller.kinds.runtime.container import ContainerConfig
+from controller.kinds.runtime.mount import BoundMount, Mount
 from controller.kinds.runtime.user_ids import IdRange
 from controller.kinds.sandbox import SandboxSpec
 from controller.policy.attest.attest import CAPABILITIES, differing, facts, hides_processes, mask_of, names_of
+from controller.policy.attest.mounted import missing
 from controller.policy.levels.levels import BUILT_IN, Policy
 from controller.policy.sandbox import render
 from tests.fakes.inside import inside_of
@@ -162,3 +164,23 @@ def test_runtimes_that_hide_the_inside() -> None:
 def test_an_unread_sandbox_has_no_report() -> None:
     assert InsideState().unread == ""
     assert differing(facts(CONFIG, InsideState())) != ""
+
+
+def test_mounts_below_var_run_are_seen_below_run() -> None:
+    volumes = [{"name": "a", "mountPath": "/var/run/a", "size": "4Mi"}]
+    config = rendered(tmpfs=[{"mountPath": "/var/run/x", "size": "4Ki"}], volumes=volumes)
+    linked = inside_of(config, (config.network_mode,), {})
+    linked = replace(
+        linked, mounts=tuple(replace(mount, path=mount.path.removeprefix("/var")) for mount in linked.mounts)
+    )
+    volume = ObservedMount("/run/a", "ext4", writable=True, nosuid=True, nodev=True, origin="8:1 /a")
+    observed_mounts = (*(mount for mount in linked.mounts if mount.path != "/run/a"), volume)
+    inside = replace(linked, mounts=observed_mounts)
+    mount = Mount("/var/run/a", "volume", "a", size_bytes=4 << 20)
+    bound = (BoundMount(mount.path, str(mount), "8:1 /a", read_only=False),)
+    assert differing(facts(config, inside, bound=bound)) == ""
+    assert missing((mount,), inside, bound) == ()
+    more = replace(inside, mounts=(*observed_mounts, replace(volume, path="/run/b")))
+    assert "other writable mounts: found /run/b" in differing(facts(config, more, bound=bound))
+    beside = replace(inside, mounts=(*observed_mounts, replace(volume, path="/var/run/a")))
+    assert "other writable mounts: found /run/a" in differing(facts(config, beside, bound=bound))

@@ -63,7 +63,7 @@ def facts(
         if len(answers) >= _QUESTIONS:
             answers.clear()
         answer = answers[question] = (
-            *_facts(config, inside, networks),
+            *_facts(config, mounted.as_requested(config, inside), networks),
             *mounted.facts(config, inside, question[2], recorded=recorded),
         )
     return answer

@@ -7,16 +7,31 @@ Without the record of what was bound, a mount in a slot is neither right nor wro
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
+from controller.kinds.common.exec_paths import mount_place
 from controller.kinds.observed.inside import InsideState, ObservedMount
 from controller.kinds.runtime.container import ContainerConfig
 from controller.kinds.runtime.mount import EMPTY_BYTES, BoundMount, Mount
 from controller.policy.attest.facts import Fact
 
 
+def as_requested(config: ContainerConfig, inside: InsideState) -> InsideState:
+    """Return the state with its mounts at the paths of the config: one at /var/run/x is seen at /run/x."""
+    paths = {*(folder.path for folder in config.tmpfs), *(slot.path for slot in config.slots)}
+    observed = {mount.path for mount in inside.mounts}  # where /var/run is a folder, each has its own path
+    path_by_place = {
+        mount_place(path): path for path in paths if mount_place(path) not in paths and path not in observed
+    }
+    if not path_by_place:
+        return inside
+    mounts = (replace(mount, path=path_by_place.get(mount.path, mount.path)) for mount in inside.mounts)
+    return replace(inside, mounts=tuple(mounts))
+
+
 def facts(
     config: ContainerConfig, inside: InsideState, bound: Iterable[BoundMount], *, recorded: bool = True
 ) -> Iterator[Fact]:
     """Yield one comparison for each slot; without a record, of an unjudged mount by its flags alone."""
+    inside = as_requested(config, inside)
     bound_by_path, mount_by_path = (
         {binding.path: binding for binding in bound},
         {mount.path: mount for mount in inside.mounts},
@@ -32,6 +47,7 @@ def facts(
 
 def unjudged(config: ContainerConfig, inside: InsideState, bound: Iterable[BoundMount]) -> tuple[str, ...]:
     """Return the slots with a mount of which nothing is recorded."""
+    inside = as_requested(config, inside)
     bound_paths, mount_by_path = {binding.path for binding in bound}, {mount.path: mount for mount in inside.mounts}
     paths = (slot.path for slot in config.slots if slot.path in mount_by_path and slot.path not in bound_paths)
     return tuple(path for path in paths if not is_empty(mount_by_path[path]))
@@ -80,14 +96,21 @@ def missing(
         mount
         for mount in mounts
         if (recorded and bound_mounts.get(mount.path) != str(mount))
-        or (mount_by_path is not None and _is_missing(mount_by_path.get(mount.path)))
+        or (
+            mount_by_path is not None
+            and _is_missing(mount_by_path.get(mount.path, mount_by_path.get(mount_place(mount.path))))
+        )
     )
 
 
 def has_moved(inside: InsideState, bound: Iterable[BoundMount]) -> bool:
     """Return True if a mount has another source than was noted: a folder may have been renamed."""
     origins = {mount.path: mount.origin for mount in inside.mounts if not is_empty(mount)}
-    return any(binding.origin and origins.get(binding.path, binding.origin) != binding.origin for binding in bound)
+    return any(
+        binding.origin
+        and origins.get(binding.path, origins.get(mount_place(binding.path), binding.origin)) != binding.origin
+        for binding in bound
+    )
 
 
 def _is_missing(mount: ObservedMount | None) -> bool:
