@@ -8,6 +8,7 @@ import pytest
 from controller.engine.engine import DockerEngine
 from controller.engine.observe.use_marks import UseMarks
 from tests.conftest import HandClock
+from tests.contract.engine_worlds import docker_world, ok
 
 
 def test_a_mark_is_on_disk_before_the_use(clock: HandClock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -35,3 +36,18 @@ def test_unreadable_marks_are_no_absent_ones(tmp_path: Path, monkeypatch: pytest
 
     monkeypatch.setattr(Path, "iterdir", refuse)
     assert UseMarks(tmp_path).has("c1")
+
+
+@pytest.mark.docker
+def test_marks_go_with_their_containers(tmp_path: Path) -> None:
+    with docker_world(mounts_dir=tmp_path / "mounts", used_dir=tmp_path / "used") as world:
+        world.settled()
+        containers = []
+        for _ in range(2):
+            uid = world.new_uid()
+            ok(world.engine.act(world.create(uid)))
+            containers.append(world.only(uid))
+            world.engine.mark_used(containers[-1].id)
+        world.hand.remove(containers[0].name)
+        world.engine.observe_now()
+        assert [mark.name for mark in (tmp_path / "used" / world.instance_id).iterdir()] == [containers[1].id]
