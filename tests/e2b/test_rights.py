@@ -39,6 +39,7 @@ def _parts(folder: Path, **more: Any) -> Parts:
         parsing=None,
         folder_watches=None,
         usages=None,
+        usage_history=SimpleNamespace(follow=lambda _: None),
         **more,
     )
     tokens: Any = SimpleNamespace(by_id=lambda _: _TOKEN)

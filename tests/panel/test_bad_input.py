@@ -102,6 +102,8 @@ def test_stopped_upload_leaves_nothing(daemon: RunningDaemon, page: Page, tmp_pa
     expect(page.get_by_text("upload stopped; nothing was written")).to_be_visible()
     empty = ["exec", "receiver", "--", "sh", "-c", 'test -z "$(ls -A /tmp)"']
     wait_for("no file is left", lambda: daemon.paddock(*empty, check=False).returncode == 0, 60)
+    # Once more, for what is slowed down may end with the request that was stopped.
+    slowed(page, MIB // 4)
     page.get_by_label("Files to upload").set_input_files(file)
     expect(page.get_by_role("button", name="Stop")).to_be_visible()
     page.close()  # as if the browser were killed
