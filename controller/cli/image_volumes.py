@@ -10,7 +10,6 @@ from controller.cli.output import note
 from controller.cli.progress import image_work
 from paddock._client.errors import NotFound
 
-SIZE = "1Gi"
 _CLAIM = "image-data"
 
 
@@ -38,7 +37,7 @@ def with_image_volumes(template: dict[str, Any], volumes: Sequence[str]) -> dict
 
     Raises CliError for a VOLUME where none can be.
     """
-    from controller.documents.compose.mounts import covers
+    from controller.documents.compose.mounts import DEFAULT_TMPFS, DEFAULT_VOLUME, covers
 
     fields = ("tmpfs", "volumes", "volumeClaimTemplates", "secrets")
     targets = {mount["mountPath"] for field in fields for mount in template.get(field) or ()}
@@ -52,7 +51,7 @@ def with_image_volumes(template: dict[str, Any], volumes: Sequence[str]) -> dict
         {
             "name": _CLAIM if number == 1 else f"{_CLAIM}-{number}",
             "mountPath": path,
-            "size": SIZE,
+            "size": DEFAULT_VOLUME,
             "reclaimPolicy": "Delete",
         }
         for number, path in enumerate(lasting, 1)
@@ -60,10 +59,10 @@ def with_image_volumes(template: dict[str, Any], volumes: Sequence[str]) -> dict
     if claims:
         where = ", ".join(lasting)
         note(
-            f"note: {template['image']} keeps data in {where}: a volume of {SIZE} there, which is deleted with the"
-            f" sandbox; -v NAME:{lasting[0]} keeps it"
+            f"note: {template['image']} keeps data in {where}: a volume of {DEFAULT_VOLUME} there, which is deleted"
+            f" with the sandbox; -v NAME:{lasting[0]} keeps it"
         )
-    folders = [{"mountPath": cover.path, "size": "64Mi"} for cover in missing if cover.in_memory]
+    folders = [{"mountPath": cover.path, "size": DEFAULT_TMPFS} for cover in missing if cover.in_memory]
     added = {"volumeClaimTemplates": claims, "tmpfs": folders}
     return {
         **template,

@@ -156,7 +156,7 @@ class SnapshotKeeper(Keeper):
             case Capture(obj, _):
                 with self._lock:
                     self._busy.add(obj.uid)
-                self._captures = [each for each in self._captures if not each.done()]
+                self._captures = [capture for capture in self._captures if not capture.done()]
                 self._captures.append(self._pool.submit(self._capture, step))
             case Release(obj):
                 self._snapshots.remove(obj.uid)

@@ -1,4 +1,4 @@
-"""What an operator does not allow is refused where it is asked for."""
+"""Refusals of what an operator does not allow, where it is requested."""
 
 import pytest
 

@@ -53,14 +53,16 @@ class SnapshotClient:
         while True:
             snapshot = self.get(name)
             conditions = snapshot.get("status", {}).get("conditions", ())
-            captured: Mapping[str, Any] = next((each for each in conditions if each["type"] == "Captured"), {})
+            captured: Mapping[str, Any] = next(
+                (condition for condition in conditions if condition["type"] == "Captured"), {}
+            )
             if captured.get("status") == "True":
                 return snapshot
-            words = f"{captured.get('reason', 'Pending')}: {captured.get('message', '')}"
+            state = f"{captured.get('reason', 'Pending')}: {captured.get('message', '')}"
             if captured.get("status") == "False":
-                raise NotTaken(f"snapshot `{name}` can't be taken: {words}")
+                raise NotTaken(f"snapshot `{name}` can't be taken: {state}")
             if time.monotonic() > deadline:
-                raise ClientError(f"snapshot `{name}` is not captured within {seconds:g} s: {words}")
+                raise ClientError(f"snapshot `{name}` is not captured within {seconds:g} s: {state}")
             time.sleep(_POLL_SECONDS)
 
     def delete(self, name: str) -> None:

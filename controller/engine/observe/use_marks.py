@@ -29,7 +29,7 @@ class UseMarks:
             self._read().add(container_id)
 
     def has(self, container_id: str) -> bool:
-        """Tell whether a container is marked, or may be: the marks can't be read."""
+        """Return True for a marked container, and for any while the marks can't be read."""
         try:
             with self._lock:
                 return container_id in self._read()

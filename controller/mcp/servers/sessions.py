@@ -92,12 +92,13 @@ class Sessions:
         """End every session, and wait so many seconds until the sandboxes are gone: the loop must still run."""
         self._sweeper.stop()
         with self._lock:
-            self._closing, going = True, list(self._sessions.values())
+            self._closing = True
+            sessions = list(self._sessions.values())
         self.notices.close()
         deadline = time.monotonic() + seconds
         self._end(lambda _key: True)
-        wait_for(going, seconds)
-        sandboxes = [session.result().sandbox for session in going if session.done() and session.exception() is None]
+        wait_for(sessions, seconds)
+        sandboxes = [session.result().sandbox for session in sessions if session.done() and session.exception() is None]
         try:
             while sandboxes and time.monotonic() < deadline and self._servers.sessions_left(sandboxes):
                 time.sleep(_STOP_POLL_SECONDS)

@@ -61,8 +61,8 @@ async def snapshot(call: Call, arguments: SnapshotArguments) -> SnapshotState:
     namespace, name = await find(call, arguments.id, arguments.namespace)
     call.require("create", SNAPSHOT, namespace)
     new = arguments.snapshot or f"{name[:40].rstrip('-')}-{secrets.token_hex(4)}"
-    taken = await call.thread(call.services.snapshots.take, namespace, name, new, written_by=_WRITTEN_BY)
-    status = taken.status
+    obj = await call.thread(call.services.snapshots.take, namespace, name, new, written_by=_WRITTEN_BY)
+    status = obj.status
     return SnapshotState(
         name=new,
         namespace=namespace,

@@ -16,7 +16,7 @@ def settle(decision: Decision) -> Decision:
         return decision
     first = tuple(action for action in decision.actions if not isinstance(action, RenameContainer))
     if first and not decision.reason:
-        drift = tuple(each for each in decision.drift if each != "name")
+        drift = tuple(field for field in decision.drift if field != "name")
         message = "taking over a warm member: " + ", ".join(drift)
         return replace(decision, actions=first, drift=drift, reason=CLAIMING, message=message)
     if decision.reason in ("EngineUnreachable", "Waking"):

@@ -149,30 +149,32 @@ class Diff:
 
     def _planned(self, differences: Sequence[Difference]) -> list[Difference]:
         """Return the differences with their forecasts: a plan of the last snapshot with all of them in it."""
-        found = [_with_uid(difference, f"{_NEW_UID}-{at}") for at, difference in enumerate(differences)]
-        if elsewhere := self._elsewhere(found):
+        numbered = [_with_uid(difference, f"{_NEW_UID}-{at}") for at, difference in enumerate(differences)]
+        if elsewhere := self._elsewhere(numbered):
             local_differences = [
-                difference for difference in found if difference.after is None or difference.after.uid not in elsewhere
+                difference
+                for difference in numbered
+                if difference.after is None or difference.after.uid not in elsewhere
             ]
             planned = iter(self._planned(local_differences) if local_differences else ())
             return [
                 _with_forecasts(difference, elsewhere, {})
                 if difference.after and difference.after.uid in elsewhere
                 else next(planned)
-                for difference in found
+                for difference in numbered
             ]
         if not self._place.keeps_sandboxes:  # it has no engine: there is nothing to plan for
-            return [_with_forecasts(difference, {}, {}) for difference in found]
+            return [_with_forecasts(difference, {}, {}) for difference in numbered]
         last = self._snapshot()
         if last is None or last.observed.revision == 0:
             raise errors.ServiceUnavailable("the daemon has not observed the engine yet; try again in a moment")
-        desired = self._desired(last, found)
+        desired = self._desired(last, numbered)
         planned_sandboxes = {uid: sandbox for uid, sandbox in last.sandboxes.items() if uid not in desired} | desired
-        quotas = {**last.quotas, **{quota.obj.uid: quota for quota in _quotas(found)}}
-        objects = [difference.after for difference in found if difference.after is not None]
+        quotas = {**last.quotas, **{quota.obj.uid: quota for quota in _quotas(numbered)}}
+        objects = [difference.after for difference in numbered if difference.after is not None]
         pools = {
             **pools_of(last, changed_profiles(objects)),
-            **{pool.obj.uid: pool for pool in self._pools(last, found)},
+            **{pool.obj.uid: pool for pool in self._pools(last, numbered)},
         }
         before = replace(
             last, now=self._clock.now(), sandboxes=planned_sandboxes, quotas=quotas, pools={**last.pools, **pools}
@@ -181,17 +183,17 @@ class Diff:
         policy = as_seen(self._policy, before)
         created = {
             difference.after.uid
-            for difference in found
+            for difference in numbered
             if difference.after is not None and difference.result == "created"
         }
         world, claims = with_claims(before, [sandbox for uid, sandbox in desired.items() if uid in created], policy)
         desired = {member.obj.uid: member for member in (claims.get(uid, sandbox) for uid, sandbox in desired.items())}
-        found = [_with_uid(difference, _uid_of(difference, claims)) for difference in found]
+        numbered = [_with_uid(difference, _uid_of(difference, claims)) for difference in numbered]
         forecasts, after = forecast_all(world, desired.keys() | pools.keys(), policy)
         quota_movements = tuple(movements(before, after))
         return [
             _bounded(_with_forecasts(difference, forecasts, {**desired, **pools}), quota_movements)
-            for difference in found
+            for difference in numbered
         ]
 
     def _elsewhere(self, differences: Sequence[Difference]) -> dict[str, Forecast]:
