@@ -6,8 +6,8 @@ these append to it, holding the counter row. So it is pruned under that row. Not
 
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
-from dataclasses import replace
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 from sqlalchemy import Connection, Table, bindparam, delete, func, insert, literal, select, true, union, update
@@ -94,17 +94,64 @@ class ChainEnd:
     def __init__(self, writer: str) -> None:
         self.writer = writer
         self.guess: tuple[int, str] | None = None
-        self._turn = threading.Lock()
+        self._turn, self._lock = threading.Lock(), threading.Lock()
+        self._waiting: list[_Batch] = []
 
-    @contextmanager
-    def turn(self, seconds: float) -> Iterator[None]:
-        """Have the threads that only append queue up here, where it costs no connection, and keeps the guess right."""
+    def append_in_turn(
+        self, entries: Sequence[AuditEntry], seconds: float, write: Callable[[Sequence[AuditEntry]], None]
+    ) -> None:
+        """Have entries written by `write`, together with those that wait at the same time, in at most `seconds`.
+
+        Threads queue up here, where it costs no connection, and the first of them writes for all: a crowd of requests
+        costs a few transactions. Raises StoreError; what else one thread's entries raise is not raised to the others.
+        """
+        batch = _Batch(entries)
+        with self._lock:
+            self._waiting.append(batch)
         if not self._turn.acquire(timeout=seconds):
-            raise StoreError("audit log: busy with earlier entries; try again")
+            with self._lock:
+                if batch in self._waiting:
+                    self._waiting.remove(batch)
+                    raise StoreError("audit log: busy with earlier entries; try again")
+            self._turn.acquire()  # somebody writes it just now, and is bounded by the database's time-out
         try:
-            yield
+            with self._lock:
+                batches = self._waiting if batch in self._waiting else []
+                self._waiting = [] if batches else self._waiting
+            if batches:
+                _write_together(batches, write)
         finally:
             self._turn.release()
+        if batch.error is not None:
+            raise batch.error
+
+
+@dataclass(eq=False, slots=True)
+class _Batch:
+    """Entries of one thread."""
+
+    entries: Sequence[AuditEntry]
+    error: Exception | None = field(
+        default_factory=lambda: StoreError("audit log: an entry was not written; try again")
+    )
+    """Why they are not written; None: they are."""
+
+
+def _write_together(batches: Sequence[_Batch], write: Callable[[Sequence[AuditEntry]], None]) -> None:
+    """Write batches in one transaction; if it fails by something other than the store, each in one of its own."""
+    try:
+        write([entry for batch in batches for entry in batch.entries])
+        for batch in batches:
+            batch.error = None
+    except StoreError as error:
+        for batch in batches:
+            batch.error = error
+    except Exception as error:
+        if len(batches) == 1:
+            batches[0].error = error
+            return
+        for batch in batches:
+            _write_together([batch], write)
 
 
 def append(connection: Connection, entries: Sequence[AuditEntry], chain: ChainEnd) -> None:
@@ -162,11 +209,17 @@ def _chain_entries(end: tuple[int, str], entries: Sequence[AuditEntry], writer: 
 class SqlAudit:
     """`reading` and `writing` open the store's transactions; `appending` one that need not hold the counter row."""
 
-    def __init__(self, reading: Operation, writing: Operation, appending: Operation, chain: ChainEnd) -> None:
+    def __init__(
+        self, reading: Operation, writing: Operation, appending: Operation, chain: ChainEnd, wait_seconds: float
+    ) -> None:
         self._reading, self._writing, self._appending, self._chain = reading, writing, appending, chain
+        self._wait_seconds = wait_seconds
 
     def append(self, entries: Sequence[AuditEntry]) -> None:
         """Append entries to our own chain, in a transaction of their own."""
+        self._chain.append_in_turn(entries, self._wait_seconds, self._write)
+
+    def _write(self, entries: Sequence[AuditEntry]) -> None:
         with self._appending("audit_append") as connection:
             append(connection, entries, self._chain)
 

@@ -420,7 +420,7 @@ class SqlStore:
     @property
     def audit(self) -> SqlAudit:
         """Audit log."""
-        return SqlAudit(self._reading, self._changing, self._appending, self._chain)
+        return SqlAudit(self._reading, self._changing, self._appending, self._chain, self._wait_seconds)
 
     @contextmanager
     def _changing(self, operation: str) -> Iterator[Connection]:
@@ -434,8 +434,7 @@ class SqlStore:
     def _appending(self, operation: str) -> Iterator[Connection]:
         """Open a fenced write transaction that leaves the counter row alone: it writes only to our own audit chain."""
         database = self._database()
-        turn = self._chain.turn(self._wait_seconds)
-        with self._operation(operation, database), turn, database.writing() as connection:
+        with self._operation(operation, database), database.writing() as connection:
             yield connection
             if self._lease is not None:
                 self._lease.fence(connection, alone=True)

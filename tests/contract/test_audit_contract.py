@@ -1,11 +1,12 @@
 """Contract of every store's audit log: with the commit or not at all, a chain a writer, pruned at its one end only."""
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 from sqlalchemy import delete, select, update
 
 from controller.kinds.access.audit import AuditEntry
+from controller.ports import StoreError
 from controller.store.audit import ChainEnd
 from controller.store.schema import audit_chains, audit_entries, meta
 from controller.store.sql_store import SqlStore
@@ -432,12 +434,52 @@ def test_appending_waits_for_its_own_chain_alone(postgres: World) -> None:
     assert report(first) == {"a": (2, 0, 2, ""), "b": (2, 0, 2, "")}
 
 
-def test_threads_wait_for_their_turn_no_longer_than_others() -> None:
+def test_a_crowd_is_written_in_few_transactions() -> None:
+    """Of threads that wait for their turn, the next one writes for all; who waits too long is not written at all."""
+    chain, transactions, may_end = ChainEnd("a"), list[list[int]](), Event()
+
+    def write(entries: Sequence[AuditEntry]) -> None:
+        transactions.append([entry.id for entry in entries])
+        if len(transactions) == 1:
+            assert may_end.wait(30)
+        if any(entry.id == 13 for entry in entries):
+            raise ValueError("an entry that can't be written")
+
+    def append(number: int) -> None:
+        chain.append_in_turn([replace(entry(1), id=number)], 30, write)
+
+    with ThreadPoolExecutor(20) as pool:
+        first = pool.submit(append, 1)
+        wait_for("the first writes", lambda: bool(transactions))
+        late = refusal(lambda: chain.append_in_turn([replace(entry(1), id=99)], 0, write))
+        assert "busy with earlier entries" in str(late)
+        crowd = {number: pool.submit(append, number) for number in range(2, 15)}
+        wait_for("all wait", lambda: len(chain._waiting) == len(crowd))
+        may_end.set()
+        assert first.exception() is None
+        assert [number for number, future in crowd.items() if future.exception() is not None] == [13]
+    # The second transaction had an entry that can't be written: each of its threads got one of its own.
+    assert [len(numbers) for numbers in transactions] == [1, 13, *[1] * 13]
+    chain.append_in_turn([replace(entry(1), id=100)], 0, write)
+    assert transactions[-1] == [100]
+
+
+def test_a_failed_store_is_told_to_all_who_wait(world: World) -> None:
+    store, may_end = world.store(writer="a"), Event()
+
+    def fail(_: Sequence[AuditEntry]) -> None:
+        assert may_end.wait(30)
+        raise StoreError("the disk is full")
+
     chain = ChainEnd("a")
-    with chain.turn(0):
-        assert "busy with earlier entries" in str(refusal(lambda: chain.turn(0).__enter__()))
-    with chain.turn(0):
-        pass
+    with ThreadPoolExecutor(4) as pool:
+        crowd = [pool.submit(chain.append_in_turn, [entry(number)], 30, fail) for number in range(4)]
+        wait_for("all wait", lambda: len(chain._waiting) == 3)
+        may_end.set()
+        assert ["the disk is full" in str(future.exception()) for future in crowd] == [True] * 4
+    with ThreadPoolExecutor(20) as pool:
+        list(pool.map(lambda number: store.audit.append([entry(number)]), range(60)))
+    assert report(store) == {"a": (60, 0, 60, "")}
 
 
 @pytest.mark.postgres

@@ -119,6 +119,7 @@ class HostMounts:
         self.kept = KeptVolumes(volumes, self._namespace)
         # Replaced by the one mounting thread; read by any.
         self._bound: dict[str, tuple[BoundMount, ...]] | None = None
+        self._uids_with_secrets: frozenset[str] = frozenset()  # of `_bound`: they are asked about each second
         self._unrecorded: frozenset[str] = frozenset()  # their records are lost; `_bound` has what was bound since
         self._strays: dict[str, float] = {}
         self._resting: dict[str, float] = {}
@@ -161,11 +162,11 @@ class HostMounts:
 
     def outdated(self) -> frozenset[str]:
         """Return the objects with a file of secrets that were changed or deleted since it was made. Never raises."""
-        noted_mounts = self._bound or {}  # None: no container was observed yet
-        if any(bound.read_from for noted in noted_mounts.values() for bound in noted):
-            with contextlib.suppress(NamespaceUnreachable, OSError):
-                self._namespace.run(self._compare)
-        return frozenset(uid for uid, noted in (self._bound or {}).items() if any(bound.outdated for bound in noted))
+        if not self._uids_with_secrets:
+            return frozenset()
+        with contextlib.suppress(NamespaceUnreachable, OSError):
+            self._namespace.run(self._compare)
+        return frozenset(uid for uid in self._uids_with_secrets if any(mount.outdated for mount in self._noted(uid)))
 
     def bind(self, action: BindMounts) -> Outcome:
         """Create the mount points, and mount there. Raises Fault."""
@@ -412,6 +413,8 @@ class HostMounts:
     def _note(self, uid: str, bound: tuple[BoundMount, ...] | None) -> None:
         other_objects = {other_uid: noted for other_uid, noted in (self._bound or {}).items() if other_uid != uid}
         self._bound = other_objects if bound is None else {**other_objects, uid: bound}
+        with_secrets = {uid} if any(mount.read_from for mount in bound or ()) else set()
+        self._uids_with_secrets = self._uids_with_secrets - {uid} | with_secrets
 
     def _user(self, action: BindMounts) -> "_Owner":
         """Return the ids of the sandbox's user, as this host has them. Raises Fault, Refused."""
@@ -541,7 +544,8 @@ class HostMounts:
 
     def _compare(self) -> None:
         """Record which files are outdated. Here, as the secrets were read here."""
-        for uid, noted in list((self._bound or {}).items()):
+        for uid in self._uids_with_secrets:
+            noted = self._noted(uid)
             compared = tuple(replace(noted_mount, outdated=not self._is_current(noted_mount)) for noted_mount in noted)
             if compared != noted:
                 self._write(uid, compared)
@@ -729,6 +733,9 @@ class HostMounts:
                 records[folder.name] = _identified(folder, noted)
             except (OSError, ValueError, TypeError):
                 lost.add(folder.name)
+        self._uids_with_secrets = frozenset(
+            uid for uid, noted in records.items() if any(mount.read_from for mount in noted)
+        )
         self._bound, self._unrecorded = records, frozenset(lost)
 
 

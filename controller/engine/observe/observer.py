@@ -62,6 +62,10 @@ class Foreign(Exception):
         self.owner = owner
 
 
+# One resync in so many reads the kernel's files of a frozen container: no process of it can change what they say.
+_RESYNCS_OF_FROZEN = 4
+
+
 class Observer:
     """Reader of the engine into the view, in the caller's thread."""
 
@@ -89,6 +93,7 @@ class Observer:
         self._cgroups, self._stuck_execs = cgroups, StuckExecWatch(cgroups)
         self._networks, self._read_guard = networks, read_guard
         self._one_at_a_time = threading.Lock()
+        self._resyncs = 0
         self._mount_tables: dict[str, int] = {}  # by container: a hash of what was mounted in it, for the next resync
 
     def close(self) -> None:
@@ -192,6 +197,7 @@ class Observer:
         After a blind period it is always a full resync: events were missed.
         """
         with self._one_at_a_time:
+            self._resyncs += 1
             full, started = full or bool(self._view.now.blind), time.perf_counter()
             ticket = self._view.ticket()
             engine_run = engine_run_of(self._client.base_url)
@@ -264,7 +270,7 @@ class Observer:
             view_entry = self._view.entry_of(str(row["Id"]))
             if full or view_entry is None or not _is_unchanged(view_entry.container, row):
                 rows_to_inspect.append(row)
-            elif view_entry.container.state in _LIVE:
+            elif self._is_read_now(view_entry.container):
                 ticket = self._view.ticket()
                 measured = self._measured(view_entry.container, view_entry.configured)
                 if measured is None or (measured.cgroups_lost and not view_entry.container.cgroups_lost):
@@ -277,6 +283,12 @@ class Observer:
                 elif current != view_entry.container:
                     changes.append(replace(view_entry, container=current, ticket=ticket, measured=True))
         return [*changes, *self._inspect_all(rows_to_inspect)]
+
+    def _is_read_now(self, container: Container) -> bool:
+        """Tell whether this resync reads the kernel's files of an unchanged container."""
+        if container.state is State.PAUSED:
+            return self._resyncs % _RESYNCS_OF_FROZEN == 0
+        return container.state in _LIVE
 
     def _mounts_moved(self, container: Container) -> bool:
         """Tell whether anything was mounted or unmounted inside since the last call. Costs a fifth of attesting."""

@@ -7,7 +7,7 @@ import structlog
 
 from controller.kinds.common.quantity import format_bytes, format_cpu
 from controller.kinds.meta import Event, ObjectRef
-from controller.kinds.observed.observed import Container
+from controller.kinds.observed.observed import Container, State
 from controller.kinds.observed.usage import FolderUse, LayerUsage, UsageSample
 from controller.kinds.planning.plan import Writes
 from controller.kinds.planning.snapshot import Snapshot
@@ -70,9 +70,13 @@ class HealthWatch:
         snapshot = self._snapshot()
         if snapshot is None:
             return
-        health_by_key: dict[tuple[str, object], Health] = {}
+        samples = self._samples()
+        # What is frozen stays as near to its limits as it was.
+        frozen = {uid for uid, sample in samples.items() if sample.container.state is State.PAUSED}
+        awake = {uid: sample for uid, sample in samples.items() if uid not in frozen}
+        health_by_key = {key: health for key, health in self._known.items() if key[0] in frozen}
         events: list[Event] = []
-        for key, ref, shares, limits in self._measurements(snapshot):
+        for key, ref, shares, limits in self._measurements(snapshot, awake):
             health_by_key[key], crossed = judge(self._known.get(key, WELL), shares)
             events += [_event(ref, crossing, limits, self._clock.now()) for crossing in crossed]
         try:
@@ -84,11 +88,11 @@ class HealthWatch:
         self._known = health_by_key
 
     def _measurements(
-        self, snapshot: Snapshot
+        self, snapshot: Snapshot, samples: Mapping[str, UsageSample]
     ) -> Iterator[tuple[tuple[str, object], ObjectRef, Mapping[str, float | None], Mapping[str, str]]]:
         """Yield (key, object, use by limit, limits as text) of each sandbox and the host."""
         layers = self._layers()
-        for uid, sample in self._samples().items():
+        for uid, sample in samples.items():
             sandbox = snapshot.sandboxes.get(uid)
             if sandbox is not None:  # not a pool's member
                 run = sample.container.run

@@ -1,5 +1,7 @@
 """Cache of each running container's usage: read on demand, at most once a second unless another container runs.
 
+What is frozen uses nothing: it is read again after `_FROZEN_SECONDS`, or when it was observed as another.
+
 CPU use needs two readings; the first one of a run counts from its start. While the engine gives no answer, what it is
 known to run is read as before.
 """
@@ -7,12 +9,13 @@ known to run is read as before.
 import threading
 from collections.abc import Callable, Mapping
 
-from controller.kinds.observed.observed import Container
+from controller.kinds.observed.observed import Container, State
 from controller.kinds.observed.usage import Usage, UsageSample
 from controller.kinds.planning.snapshot import Snapshot
 from controller.ports import Clock, UsageReader
 
 _LEAST_SECONDS = 1.0
+_FROZEN_SECONDS = 120.0
 
 
 class UsageCache:
@@ -36,14 +39,30 @@ class UsageCache:
             self._seen, alive = snapshot, snapshot.measurable()
             ids = frozenset(container.id for container in alive)
             if not fresh or not ids <= self._asked:
-                read = self._usage.read(alive)
+                resting = {container.id for container in alive if self._is_at_rest(container, now)}
+                read = self._usage.read([container for container in alive if container.id not in resting])
                 self._kept = {
-                    container.uid: self._sample(container, read[container.id], now)
+                    container.uid: (
+                        self._kept[container.uid]
+                        if container.id in resting
+                        else self._sample(container, read[container.id], now)
+                    )
                     for container in alive
-                    if container.id in read
+                    if container.id in read or container.id in resting
                 }
                 self._at, self._asked = now, ids
             return self._kept
+
+    def _is_at_rest(self, container: Container, now: float) -> bool:
+        """Tell whether the last sample of a frozen container still says what a new one would."""
+        last = self._kept.get(container.uid)
+        return (
+            container.state is State.PAUSED
+            and last is not None
+            and last.container == container
+            and last.cpu_cores == 0
+            and last.at <= now < last.at + _FROZEN_SECONDS
+        )
 
     def _sample(self, container: Container, usage: Usage, now: float) -> UsageSample:
         last = self._kept.get(container.uid)
