@@ -6,7 +6,6 @@ import {randomUUID} from "node:crypto";
 import {once} from "node:events";
 import {readdirSync} from "node:fs";
 import {createServer} from "node:http";
-import {availableParallelism} from "node:os";
 import {getLlama, LlamaCompletion, LlamaLogLevel, LlamaText, resolveChatWrapper} from "node-llama-cpp";
 
 const PORT = Number(process.argv[2] ?? 8080);
@@ -30,8 +29,10 @@ const waiting = []; // those who wait for one
 
 async function load() {
     const weights = readdirSync(WEIGHTS).find((name) => name.endsWith(".gguf"));
+    // llama.cpp's threads wait for one another by spinning, some hundred times a token. Where a processor is shared, or the
+    // container may use fewer than the host has, two are slower than one: 1 token/s for 80 on two busy processors.
     const llama = await getLlama({
-        gpu: false, build: "never", skipDownload: true, progressLogs: false, logLevel: LlamaLogLevel.error, maxThreads: availableParallelism()
+        gpu: false, build: "never", skipDownload: true, progressLogs: false, logLevel: LlamaLogLevel.error, maxThreads: 1
     });
     model = await llama.loadModel({modelPath: new URL(weights, WEIGHTS).pathname});
     const context = await model.createContext({contextSize: CONTEXT_TOKENS, sequences: SEQUENCES});
