@@ -29,6 +29,7 @@ class ActivityLog:
         self._entries: dict[str, Activity] = {}
         self._held: dict[str, Run] = {}
         self._passes = 0
+        self._queued: frozenset[str] = frozenset()
 
     def begin(self, uid: str, *, asks: bool) -> None:
         """Count a stream that begins; `asks` resumes a suspended sandbox."""
@@ -62,15 +63,16 @@ class ActivityLog:
         """Number of reconcile passes that have ended."""
         return self._passes
 
-    def wait(self, passes: int, seconds: float) -> bool:
-        """Wait until more than `turns` passes have ended; False after `seconds`."""
+    def wait(self, passes: int, seconds: float, uid: str = "") -> bool:
+        """Wait until more than `passes` passes have ended, and that object is not queued; False after `seconds`."""
         with self._changed:
-            return self._changed.wait_for(lambda: self._passes > passes, seconds)
+            return self._changed.wait_for(lambda: self._passes > passes and uid not in self._queued, seconds)
 
-    def pass_ended(self) -> None:
-        """Count a pass that ended, and wake those that wait for it."""
+    def pass_ended(self, queued: frozenset[str] = frozenset()) -> None:
+        """Count a pass that ended, and wake those that wait for it, but for objects that it left in their queue."""
         with self._changed:
             self._passes += 1
+            self._queued = queued
             self._changed.notify_all()
 
     def view(self, stored_uids: Holds[str]) -> Mapping[str, Activity]:

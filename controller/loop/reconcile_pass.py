@@ -138,7 +138,7 @@ class ReconcilePass:
         self._figures.tell(new_plan, snapshot)
         if self._canary:
             self._canary.request_test(new_plan.deferrals)
-        self._activity.pass_ended()
+        self._activity.pass_ended(new_plan.queued)
         self.report_runs(self._desired.runs.now, snapshot, new_plan.writes.statuses)
         self.report_plugins(self._desired.plugins.now)
         self.report_snapshots(self._desired.snapshots.now, snapshot)

@@ -356,4 +356,5 @@ def _finish(builder: PlanBuilder) -> Plan:
         shortages=tuple(builder.ledger.shortages) if builder.ledger else (),
         warm=tuple(builder.warm),
         retirements=tuple(builder.retirements),
+        queued=frozenset(builder.skipped_wakes),
     )

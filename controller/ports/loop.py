@@ -30,8 +30,12 @@ class UseTracker(Protocol):
         """Return the number of finished reconcile passes."""
         ...
 
-    def wait(self, passes: int, seconds: float, /) -> bool:
-        """Wait until more passes than that have finished; False after `seconds`."""
+    def wait(self, passes: int, seconds: float, uid: str = "", /) -> bool:
+        """Wait until more passes than that have finished, the last of them with news of that object.
+
+        Returns False after `seconds`. An object that waits to be woken, as others do, is no news: the many who wait
+        with it would each read it from the store after each pass.
+        """
         ...
 
 

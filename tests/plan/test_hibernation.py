@@ -46,7 +46,11 @@ def test_few_are_woken_at_once(history: History, cpus: int, *, stalls: bool, wak
     plan = history.run_pass()
     assert sum(isinstance(action, WakeContainer) for group in plan.groups for action in group.actions) == wakes
     assert history.condition("web-9", "Scheduled") == "False WakeQueued"
+    assert history.run_pass().queued == {history.object("Sandbox", name).uid for name in names[2 * wakes :]}, (
+        "whoever waits need not look"
+    )
     history.settle(seconds=0)
+    assert history.run_pass().queued == frozenset()
     assert {history.condition(name, "Ready") for name in names} == {"True Running"}
 
 

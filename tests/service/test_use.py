@@ -101,6 +101,16 @@ def test_a_use_waits_for_the_first_look_and_two_passes() -> None:
     assert len(wakes) == 2, "once it is observed no use waits"
 
 
+def test_who_waits_for_a_queued_one_sleeps_on() -> None:
+    log = ActivityLog(HandClock())
+    log.pass_ended(frozenset({UID}))
+    assert not log.wait(0, 0.0, UID), "it waits for its turn, as in the pass before"
+    assert log.wait(0, 0.0, "another")
+    assert log.wait(0, 0.0)
+    log.pass_ended()
+    assert log.wait(1, 0.0, UID)
+
+
 def sandbox(ready: str, status: str = "False", **fields: object) -> StoredObject:
     conditions = [{"type": "Ready", "status": status, "reason": ready}]
     spec = {"runState": fields.pop("runState", "Running")}

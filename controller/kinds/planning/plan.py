@@ -179,6 +179,8 @@ class Plan:
     """Pool members that may be claimed now."""
     retirements: tuple[Retirement, ...] = ()
     """Unused pool members to remove."""
+    queued: frozenset[str] = frozenset()
+    """Hibernated sandboxes, by uid, that wait to be woken as before: whoever waits for one need not look."""
 
     def __str__(self) -> str:
         lines = []

@@ -93,8 +93,8 @@ class PlanBuilder:
     """Hibernated sandboxes that are woken; None until they are counted."""
     wake_candidates: int | None = None
     """Sandboxes that wait to be woken and are decided in this pass; None: not bounded yet."""
-    skipped_wakes: bool = False
-    """True: some of them were left for the next pass."""
+    skipped_wakes: set[str] = field(default_factory=set)
+    """Those of them, by uid, that are left for the next pass."""
     reaped: list[str] = field(default_factory=list)
     """Reasons of removals, for the metrics."""
     warm: list[Warm] = field(default_factory=list)

@@ -26,7 +26,7 @@ def is_skipped(builder: PlanBuilder, sandbox: Sandbox) -> bool:
     if builder.wake_candidates:
         builder.wake_candidates -= 1
         return False
-    builder.skipped_wakes = True
+    builder.skipped_wakes.add(obj.uid)
     return True
 
 

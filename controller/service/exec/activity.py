@@ -44,7 +44,7 @@ class NoLoop:
     def stopping_run(self, _uid: str) -> Run | None:
         return None
 
-    def wait(self, _passes: int, _seconds: float) -> bool:
+    def wait(self, _passes: int, _seconds: float, _uid: str = "") -> bool:
         return False
 
 
@@ -192,7 +192,7 @@ class ActivityTracker:
             if not will_start(obj) and _condition(obj, "Ready").get("status") != "True":
                 message = f"{subject} does not run{state_message(obj)}"
                 raise NotNow(message) if is_expected(obj, container) else StreamError(message)
-            if not self._in_use.wait(passes, deadline - time.monotonic()):
+            if not self._in_use.wait(passes, deadline - time.monotonic(), obj.uid):
                 raise NotNow(f"{subject} did not start within {seconds:g} s{state_message(obj)}; try again in a moment")
 
     def may_use(self, obj: StoredObject, container: Container) -> bool:
