@@ -38,6 +38,7 @@ LONGEST_SECONDS = 30 * 86400
 _WRITTEN_BY = "e2b"
 _READY_SECONDS = 50.0  # below the time-out of clients
 _FIRST_POLL_SECONDS, _POLL_SECONDS = 0.01, 0.2
+_START_SHARE = 0.1  # of the time until it is paused: a longer start is not counted
 _PAUSED_STATES = ("Paused", "Hibernated", "Suspended")
 _NO_IMAGE = ("ImageMissing", "ImagePullFailed", "ImageRefused", "AgentImageMissing", "EgressImageMissing")
 _MOST_LISTED = 100
@@ -131,12 +132,29 @@ class Control:
         return json.dumps(document, ensure_ascii=False)
 
     async def _ready(self, created: StoredObject) -> StoredObject:
-        """Return the sandbox once it is ready. Raises NotFound, BadRequest, TooManyRequests or ServiceUnavailable."""
+        """Return the sandbox once it is ready. A long start is no part of the time after which it is paused.
+
+        Raises NotFound, BadRequest, Conflict, TooManyRequests or ServiceUnavailable.
+        """
+        started = self._parts.clock.now()
+        with self.deadlines.starting(created.uid):
+            obj = await self._until_ready(created)
+            ends = metadata.seconds_in(obj, metadata.ENDS)
+            if ends is None or obj.annotations.get(metadata.ON_TIMEOUT, "kill") == "kill":
+                return obj
+            seconds, now = ends - started, self._parts.clock.now()
+            if now - started <= seconds * _START_SHARE:
+                return obj
+            return await self._write(obj, annotations={metadata.ENDS: f"{now + seconds:.3f}"})
+
+    async def _until_ready(self, created: StoredObject) -> StoredObject:
         deadline, pause = time.monotonic() + _READY_SECONDS, _FIRST_POLL_SECONDS
         while True:
             obj = await on_thread(self._parts.services.objects.get, SANDBOX, created.namespace, created.name)
             if obj.uid != created.uid or obj.deleted_at is not None:
                 raise NotFound(f"sandbox {created.name} was deleted meanwhile")
+            if state_of(obj) == "paused":
+                raise Conflict(f"sandbox {created.name} was paused meanwhile; connect to it")
             ready, accepted = stored_condition(obj, "Ready"), stored_condition(obj, "Accepted")
             if _is_current(ready, obj) and ready.get("status") == "True":
                 return obj
@@ -363,6 +381,9 @@ class Control:
 
     async def _patch(self, obj: StoredObject, **change: Any) -> StoredObject:
         self._parts.require("update", obj.namespace, obj.name)
+        return await self._write(obj, **change)
+
+    async def _write(self, obj: StoredObject, **change: Any) -> StoredObject:
         annotations, spec = change.get("annotations", {}), change.get("spec", {})
         body = {"metadata": {"uid": obj.uid, "annotations": annotations}, "spec": spec}
         patch = partial(self._parts.services.patch.patch, patched_by=_WRITTEN_BY)

@@ -5,7 +5,9 @@ They are looked at once a second, on a thread, as long as there are any.
 
 import asyncio
 import threading
-from collections.abc import Awaitable, Callable
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 
 import structlog
 
@@ -28,7 +30,21 @@ class Deadlines:
         self._clock, self._pause = clock, pause
         self._lock = threading.Lock()
         self._due: dict[str, tuple[float, str, str]] = {}
+        self._starting = Counter[str]()  # by uid: how many wait until it runs
         self._runs = False
+
+    @contextmanager
+    def starting(self, uid: str) -> Iterator[None]:
+        """Keep a sandbox from being paused meanwhile: whoever waits until it runs would wait in vain."""
+        with self._lock:
+            self._starting[uid] += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._starting[uid] -= 1
+                if not self._starting[uid]:
+                    del self._starting[uid]
 
     def follow(self, obj: StoredObject) -> None:
         """Note the time-out of a sandbox, new or changed."""
@@ -60,7 +76,7 @@ class Deadlines:
         """Pause a sandbox if its time has passed."""
         with self._lock:
             ends, namespace, name = self._due.get(uid, (now + 1.0, "", ""))
-            if ends > now:
+            if ends > now or uid in self._starting:
                 return
             del self._due[uid]
         try:
