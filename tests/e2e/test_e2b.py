@@ -233,15 +233,16 @@ def test_a_time_out_deletes_the_sandbox(daemon: RunningDaemon, client: Client) -
 
 
 def test_a_time_out_may_pause(client: Client) -> None:
-    created = client.create(timeout=1, autoPause=True, autoResume={"enabled": True})
+    created = client.create(timeout=600, autoPause=True, autoResume={"enabled": True})
 
-    def is_paused() -> bool:
-        return bool(client.control("GET", f"/sandboxes/{created.id}").json()["state"] == "paused")
+    def time_out() -> None:
+        assert client.control("POST", f"/sandboxes/{created.id}/timeout", {"timeout": 1}).status_code == 204
+        wait_for("it is paused", lambda: client.control("GET", f"/sandboxes/{created.id}").json()["state"] == "paused")
 
-    wait_for("it is paused", is_paused)
+    time_out()
     assert created.http.get("/health", headers=created.headers).status_code == 502
     assert created.run("echo resumed")[0] == "resumed\n"
-    wait_for("it is paused again", is_paused)
+    time_out()
     connected = client.control("POST", f"/sandboxes/{created.id}/resume", {"timeout": 60})
     assert (connected.status_code, created.run("echo back")[0]) == (201, "back\n")
     assert client.control("POST", f"/sandboxes/{created.id}/pause", {"memory": False}).status_code == 204
