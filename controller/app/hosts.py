@@ -32,13 +32,13 @@ def host_reports(
     source = HostSource(
         store,
         engine.observe,
-        lambda: core.last.now.pressure if core.last.now else NONE,
-        lambda: core.last.now.guarded if core.last.now else UNWATCHED,
+        lambda: core.last.now.host.pressure if core.last.now else NONE,
+        lambda: core.last.now.host.canary if core.last.now else UNWATCHED,
         place=place,
         reached=reached,
         now=core.clock.now,
         images=images.names,
-        hibernation=lambda: core.last.now.hibernation if core.last.now else UNKNOWN_ABILITY,
+        hibernation=lambda: core.last.now.host.hibernation if core.last.now else UNKNOWN_ABILITY,
     )
     return (
         Periodic("host-images", IMAGES_SECONDS, images.observe_now),

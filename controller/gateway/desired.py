@@ -43,14 +43,14 @@ def desired_state(snapshot: Snapshot, policy: Policy, key_of: KeyOf) -> DesiredS
     """Return what is to be served. `key_of` reads a key by namespace and name, and raises NoSecret."""
     targets: dict[str, Target] = {}
     problems: dict[str, ModelsState] = {}
-    for provider in snapshot.providers.values():
+    for provider in snapshot.models.providers.values():
         if provider.spec is None or provider.obj.deleted_at is not None:
             continue
         target, problem = _provider(provider, provider.spec, policy, key_of)
         targets[target.id] = target
         if problem is not None:
             problems[target.id] = problem
-    for server in snapshot.model_servers.values():
+    for server in snapshot.models.servers.values():
         if server.spec is not None and server.obj.deleted_at is None:
             targets[server.obj.uid] = _server(server.obj, server.spec)
     listeners: dict[str, Access] = {}
@@ -58,7 +58,7 @@ def desired_state(snapshot: Snapshot, policy: Policy, key_of: KeyOf) -> DesiredS
     missing: dict[str, str] = {}
     deaf: dict[str, str] = {}
     by_name = {(source.namespace, source.is_server, source.name): source.id for source in targets.values()}
-    for uid, sandbox in snapshot.sandboxes.items():
+    for uid, sandbox in snapshot.desired.sandboxes.items():
         if sandbox.spec is None or not sandbox.spec.models or sandbox.obj.deleted_at is not None:
             continue
         source_ids, absent = _sources(sandbox, sandbox.spec.models, by_name)
@@ -141,7 +141,7 @@ def _sources(
 
 def _running_container(snapshot: Snapshot, uid: str) -> Container | None:
     """Return the container of a sandbox that runs, if it has one."""
-    obj, instance = snapshot.sandboxes[uid].obj, snapshot.instances.get(uid)
+    obj, instance = snapshot.desired.sandboxes[uid].obj, snapshot.instances.get(uid)
     own_ids = (instance.state.container.id, instance.state.runs.last.container_id) if instance is not None else ()
     alive = [
         container

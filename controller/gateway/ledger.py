@@ -112,7 +112,7 @@ class Ledger:
             sums, self._sums = self._sums, {}
         if not sums:
             return
-        sandboxes = snapshot.sandboxes.items() if snapshot else ()
+        sandboxes = snapshot.desired.sandboxes.items() if snapshot else ()
         uids = {User(sandbox.obj.namespace, sandbox.obj.name): uid for uid, sandbox in sandboxes}
         entries = [self._entry(user, provider, total, uids.get) for (user, provider), total in sums.items()]
         try:

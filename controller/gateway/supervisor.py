@@ -130,7 +130,7 @@ class Supervisor(Keeper):
 
     def observe_pass(self, snapshot: Snapshot) -> None:
         """Take up what a reconcile pass saw; where there is nothing to serve, no pass wakes the thread."""
-        if self._serves or snapshot.providers or snapshot.model_servers:
+        if self._serves or snapshot.models.providers or snapshot.models.servers:
             self.wake()
 
     @property
@@ -191,7 +191,8 @@ class Supervisor(Keeper):
         snapshot = self._parts.snapshot()
         if snapshot is None:
             return False
-        if not snapshot.providers and not snapshot.model_servers and not self._endpoints and self._child is None:
+        serves_models = bool(snapshot.models.providers or snapshot.models.servers)
+        if not serves_models and not self._endpoints and self._child is None:
             self._publish(self._unserved_view(snapshot))
             return False
         servers = self._parts.servers.keep(snapshot)
@@ -217,7 +218,7 @@ class Supervisor(Keeper):
         """Return the view while there is no source at all: each sandbox that names one misses it."""
         states = {
             uid: ModelsState("ProviderMissing", "there is no provider and no model server; apply one")
-            for uid, sandbox in snapshot.sandboxes.items()
+            for uid, sandbox in snapshot.desired.sandboxes.items()
             if sandbox.spec is not None and sandbox.spec.models
         }
         return GatewayView(sandboxes=states)
@@ -365,7 +366,7 @@ class Supervisor(Keeper):
             self._forwarded[number] = None
         try:
             target, snapshot = self._targets.targets.get(uid), self._parts.snapshot()
-            server = snapshot.model_servers.get(uid) if snapshot is not None else None
+            server = snapshot.models.servers.get(uid) if snapshot is not None else None
             if target is None or server is None or server.spec is None:
                 raise errors.NotFound("the model server was deleted")
             connection = self._parts.servers.open(server.obj.namespace, server.obj.name, server.spec)

@@ -15,7 +15,18 @@ from controller.kinds.observed.observed import Observation
 from controller.kinds.observed.usage import LayerUsage
 from controller.kinds.planning.instance_record import Instance
 from controller.kinds.planning.plan import Plan
-from controller.kinds.planning.snapshot import FleetView, Sandbox, Snapshot, SweepRules
+from controller.kinds.planning.snapshot import (
+    DesiredObjects,
+    FleetView,
+    HostView,
+    Measurements,
+    ModelView,
+    PassProgress,
+    PlanningRules,
+    Sandbox,
+    Snapshot,
+    SweepRules,
+)
 from controller.kinds.quota import Amount, pool_scope, replicas_scope
 from controller.kinds.registry import discover
 from controller.kinds.sandboxpool import whole_uid
@@ -117,22 +128,22 @@ class ReconcilePass:
             raise StoreError("leader lease expired; reconciling paused")
         started_at = time.perf_counter()
         snapshot, new_plan = self._decide()
-        self._prober.set_probes(new_plan.probes, snapshot.sandboxes, snapshot.instances)
-        before = self.last.shortages if self.last else ()
+        self._prober.set_probes(new_plan.probes, snapshot.desired.sandboxes, snapshot.instances)
+        before = self.last.progress.shortages if self.last else ()
         # What runs is known here before the store tells anyone of it: who waited for Ready asks for metrics at once.
-        self._last.now = replace(snapshot, drifted=self._drifted, shortages=before)
+        self._last.now = replace(snapshot, progress=replace(snapshot.progress, drifted=self._drifted, shortages=before))
         self._store_writes(new_plan, snapshot)
         self._activity.release(new_plan.releases)
         for group in new_plan.groups:
             self._workers.start(group)
         sample(new_plan.samples, self._cpu, self._clock, self._activity)
         self._drifted = _still_drifted(self._drifted, new_plan, snapshot)
-        undecided = [shortage for shortage in before if shortage.uid in snapshot.in_flight]  # not decided in this pass
+        # Objects in flight were not decided in this pass.
+        undecided = [shortage for shortage in before if shortage.uid in snapshot.progress.in_flight]
         self._last.now = replace(
             snapshot,
             instances=self._instances or {},
-            drifted=self._drifted,
-            shortages=(*new_plan.shortages, *undecided),
+            progress=replace(snapshot.progress, drifted=self._drifted, shortages=(*new_plan.shortages, *undecided)),
         )
         self._record_metrics(new_plan, time.perf_counter() - started_at)
         self._figures.tell(new_plan, snapshot)
@@ -153,7 +164,7 @@ class ReconcilePass:
             snapshot = self._observe()
             policy, version = self._fitting_policy(snapshot)
             new_plan = plan(snapshot, policy, version, self._memo)
-            if self._activity.hold(new_plan.holds, snapshot.activity):
+            if self._activity.hold(new_plan.holds, snapshot.measured.activity):
                 return snapshot, new_plan
 
     def _observe(self) -> Snapshot:
@@ -172,27 +183,29 @@ class ReconcilePass:
         return Snapshot(
             now=now,
             instance_id=self._store.instance_id,
-            sandboxes=sandboxes,
-            pools=self._desired.pools(),
+            desired=DesiredObjects(sandboxes, self._desired.pools()),
             observed=observed,
             instances=instances,
-            in_flight=in_flight,
-            results=results,
-            quotas=self._desired.quotas.now,  # as of the refresh above
-            objects=self._desired.counts.now,
-            profiles=self._desired.profiles.now,
-            probes=self._prober.view(),
-            sweep=self._sweep(self._desired.revision),
-            activity=self._activity.view(sandboxes),
-            pressure=self._pressure.observe_now(observed.facts.root_dir),
-            hibernation=self._hibernation.observe_now(observed.containers),
-            guarded=self._canary.see(observed) if self._canary else UNWATCHED,
-            layers=self._layers(),
-            unresolved=self._unresolved(),
-            providers=self._desired.providers.now,
-            model_servers=self._desired.model_servers.now,
-            gateway=self._gateway(),
+            rules=PlanningRules(
+                quotas=self._desired.quotas.now,  # as of the refresh above
+                object_counts=self._desired.counts.now,
+                profiles=self._desired.profiles.now,
+                sweep=self._sweep(self._desired.revision),
+            ),
+            measured=Measurements(
+                probes=self._prober.view(),
+                activity=self._activity.view(sandboxes),
+                layers=self._layers(),
+                unresolved_hosts=self._unresolved(),
+            ),
+            host=HostView(
+                pressure=self._pressure.observe_now(observed.facts.root_dir),
+                hibernation=self._hibernation.observe_now(observed.containers),
+                canary=self._canary.see(observed) if self._canary else UNWATCHED,
+            ),
+            models=ModelView(self._desired.providers.now, self._desired.model_servers.now, self._gateway()),
             fleet=self._fleet_view(observed, moved_uids, sandboxes, instances),
+            progress=PassProgress(in_flight, results),
         )
 
     def _fleet_view(
@@ -318,7 +331,7 @@ class ReconcilePass:
 
     def _fitting_policy(self, snapshot: Snapshot) -> tuple[Policy, str]:
         """Return the policy fitted to this host, and its version."""
-        key = (snapshot.observed.facts, snapshot.profiles)
+        key = (snapshot.observed.facts, snapshot.rules.profiles)
         if self._fitted != key:
             self._fitted, self._policy = key, as_seen(self._policy, snapshot)
             self._version = self._policy.version()
@@ -335,7 +348,7 @@ class ReconcilePass:
             raise
         if stored or new_plan.writes.finalized or new_plan.writes.retired:
             self._instances = self._instances_after(stored, new_plan, snapshot)
-        self._workers.settle(snapshot.results)
+        self._workers.settle(snapshot.progress.results)
 
     def _instances_after(
         self, stored: Mapping[str, Instance], new_plan: Plan, snapshot: Snapshot
@@ -343,7 +356,7 @@ class ReconcilePass:
         """Return the instances after the writes. A mapping is never changed: snapshots and memos hold it."""
         gone_uids = [retired.uid for retired in new_plan.writes.retired]
         for ref, finalizer in new_plan.writes.finalized:
-            sandbox = snapshot.sandboxes.get(ref.uid)
+            sandbox = snapshot.desired.sandboxes.get(ref.uid)
             if sandbox is not None and sandbox.obj.finalizers == (finalizer,):  # else it waits for others
                 gone_uids += [ref.uid, egress_uid(ref.uid)]
         return (self._instances or TrackedMap()).updated(stored, gone_uids)
@@ -371,12 +384,12 @@ class ReconcilePass:
 
 def _still_drifted(before: Mapping[str, int], new_plan: Plan, snapshot: Snapshot) -> Mapping[str, int]:
     """Return drifted fields by uid after this pass; objects not planned in it keep their count."""
-    if not new_plan.drift and before.keys() <= snapshot.sandboxes.keys():
+    if not new_plan.drift and before.keys() <= snapshot.desired.sandboxes.keys():
         return before
     former_counts = {
-        uid: count for uid, count in before.items() if uid in snapshot.sandboxes and uid not in new_plan.drift
+        uid: count for uid, count in before.items() if uid in snapshot.desired.sandboxes and uid not in new_plan.drift
     }
     new_counts = {
-        uid: len(set(fields)) for uid, fields in new_plan.drift.items() if fields and uid in snapshot.sandboxes
+        uid: len(set(fields)) for uid, fields in new_plan.drift.items() if fields and uid in snapshot.desired.sandboxes
     }
     return {**former_counts, **new_counts}

@@ -95,7 +95,7 @@ class SnapshotKeeper(Keeper):
         """Take in what a reconcile pass has seen."""
         with self._lock:
             changed = objects is not self._objects
-            if self._snapshot is None or snapshot.sandboxes is not self._snapshot.sandboxes:
+            if self._snapshot is None or snapshot.desired.sandboxes is not self._snapshot.desired.sandboxes:
                 self._is_periodic = _asks(snapshot)
             self._objects, self._snapshot = objects, snapshot
         if changed or objects or self._is_periodic:
@@ -247,7 +247,7 @@ class SnapshotKeeper(Keeper):
         self._store.record(Writes(statuses=(StatusWrite(obj.ref, status),), events=events))
 
     def _sweep(self, snapshot: Snapshot) -> None:
-        known = frozenset((*snapshot.sandboxes, *snapshot.instances))
+        known = frozenset((*snapshot.desired.sandboxes, *snapshot.instances))
         if self._known is None or not self._known <= known:
             stored = (sandbox.uid for sandbox in self._store.list(SANDBOX.name, lean=True)[0])  # of other hosts, too
             self._snapshots.sweep(known.union(stored))
@@ -259,5 +259,5 @@ def _asks(snapshot: Snapshot) -> bool:
     """Return True if a sandbox asks for snapshots from time to time."""
     return any(
         sandbox.spec is not None and sandbox.spec.lifecycle.snapshots is not None
-        for sandbox in snapshot.sandboxes.values()
+        for sandbox in snapshot.desired.sandboxes.values()
     )

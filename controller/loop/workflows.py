@@ -89,7 +89,7 @@ class WorkflowRuns(Keeper):
         """Take in what a reconcile pass has seen and written."""
         with self._lock:
             changed = runs is not self._runs or snapshot.fleet.leads != self._led
-            self._runs, self._sandboxes, self._unbound = runs, snapshot.sandboxes, snapshot.fleet.unbound
+            self._runs, self._sandboxes, self._unbound = runs, snapshot.desired.sandboxes, snapshot.fleet.unbound
             self._led = snapshot.fleet.leads
             self._fresh = {status.ref.uid: status for status in statuses}
         if changed or any(run is not None and self._goes_on(run) for run in runs.values()):

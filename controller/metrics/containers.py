@@ -179,23 +179,23 @@ def _rows(snapshot: Snapshot, alive: list[Container], usages: Mapping[str, Usage
         instance = snapshot.instances.get(container.uid)
         labels = _labels(snapshot, container)
         restarts = instance.state.runs.restarts if instance else None
-        is_sandbox = container.uid in snapshot.sandboxes  # its reservation includes its volumes
+        is_sandbox = container.uid in snapshot.desired.sandboxes  # its reservation includes its volumes
         disk = limit_of(snapshot, container.uid) if is_sandbox else instance.reserves.disk_bytes if instance else 0
         yield Row(labels, container, usage, restarts, disk or None)
 
 
 def _labels(snapshot: Snapshot, container: Container) -> Labels:
     """Return the identity labels. `sandbox` is empty for a pool member."""
-    sandbox = snapshot.sandboxes.get(container.uid)
+    sandbox = snapshot.desired.sandboxes.get(container.uid)
     namespace = sandbox.obj.namespace if sandbox else snapshot.instances[container.uid].namespace
     name = sandbox.obj.name if sandbox else ""
     return Labels({"namespace": namespace, "sandbox": name, "container": container.name})
 
 
 def _template(snapshot: Snapshot, uid: str) -> Template | None:
-    sandbox = snapshot.sandboxes.get(uid)
+    sandbox = snapshot.desired.sandboxes.get(uid)
     if sandbox is None:
-        return snapshot.pools[snapshot.instances[uid].parent_uid].template
+        return snapshot.desired.pools[snapshot.instances[uid].parent_uid].template
     return at_own_level(sandbox.spec, sandbox.template) if sandbox.template else None
 
 

@@ -29,7 +29,7 @@ class HostCollector:
         yield single("paddock_docker_up", float(not blind))
         if snapshot is None:
             return
-        facts, ability = snapshot.observed.facts, snapshot.hibernation
+        facts, ability = snapshot.observed.facts, snapshot.host.hibernation
         if ability.swap_bytes:
             yield single("paddock_host_swap_size_bytes", ability.swap_bytes)
             yield single("paddock_host_swap_free_bytes", ability.swap_free_bytes)

@@ -25,9 +25,9 @@ class ModelsCollector:
         snapshot = self._snapshot()
         if snapshot is None:
             return
-        providers = (provider.obj for provider in snapshot.providers.values())
+        providers = (provider.obj for provider in snapshot.models.providers.values())
         yield filled("paddock_provider_status_ready", _ready(providers, "provider"))
-        servers = (server.obj for server in snapshot.model_servers.values())
+        servers = (server.obj for server in snapshot.models.servers.values())
         yield filled("paddock_model_server_status_ready", _ready(servers, "model_server"))
 
 

@@ -83,13 +83,15 @@ class ObjectCollector:
         snapshot = self._snapshot()
         if snapshot is None:
             return
-        last = self._last if self._last.profiles is snapshot.profiles else _Last()
-        lines = {uid: self._lines_of(snapshot, uid, last.lines.get(uid)) for uid in snapshot.sandboxes}
-        self._last = _Last(snapshot.profiles, lines)
+        last = self._last if self._last.profiles is snapshot.rules.profiles else _Last()
+        lines = {uid: self._lines_of(snapshot, uid, last.lines.get(uid)) for uid in snapshot.desired.sandboxes}
+        self._last = _Last(snapshot.rules.profiles, lines)
 
         @cache
         def pairs() -> Mapping[str, Pairs]:
-            return _by_name(sample for row, _ in lines.values() for sample in self._series(row, snapshot.profiles))
+            return _by_name(
+                sample for row, _ in lines.values() for sample in self._series(row, snapshot.rules.profiles)
+            )
 
         for index, name in enumerate(self._names):
             texts = [texts[index] for _, texts in lines.values() if texts[index]]
@@ -99,12 +101,12 @@ class ObjectCollector:
             "paddock_sandbox_last_activity_timestamp_seconds", ((at, seconds) for at, seconds in last_uses if seconds)
         )
         if self._detail:
-            drifted = ((row.labels, snapshot.drifted.get(uid, 0)) for uid, (row, _) in lines.items())
+            drifted = ((row.labels, snapshot.progress.drifted.get(uid, 0)) for uid, (row, _) in lines.items())
             yield filled("paddock_sandbox_status_drifted_fields", drifted)
 
     def _lines_of(self, snapshot: Snapshot, uid: str, former: _Lines | None) -> _Lines:
         """Return a sandbox with its lines: the known ones, unless something about it is another object now."""
-        sandbox, instance = snapshot.sandboxes[uid], snapshot.instances.get(uid)
+        sandbox, instance = snapshot.desired.sandboxes[uid], snapshot.instances.get(uid)
         containers, pool = snapshot.observed.containers.get(uid, ()), snapshot.pool_of(uid)
         if former is not None:
             row = former[0]
@@ -113,7 +115,7 @@ class ObjectCollector:
                 return former
         labels = Labels({"namespace": sandbox.obj.namespace, "sandbox": sandbox.obj.name})
         row = Row(labels, sandbox, instance, containers, pool)
-        pairs_by_name = _by_name(self._series(row, snapshot.profiles))
+        pairs_by_name = _by_name(self._series(row, snapshot.rules.profiles))
         return row, tuple("".join(line(name, *pair) for pair in pairs_by_name.get(name, ())) for name in self._names)
 
     def _series(self, row: Row, profiles: Mapping[str, StoredProfile]) -> _Series:
@@ -230,7 +232,7 @@ def _last_use(row: Row, snapshot: Snapshot) -> float:
     """Return the time of the last use: 0 if unknown, now while a stream is open."""
     stored_use, activity = (
         row.instance.state.lifecycle.use if row.instance else None,
-        snapshot.activity.get(row.obj.uid),
+        snapshot.measured.activity.get(row.obj.uid),
     )
     if activity is not None and activity.open:
         return snapshot.now

@@ -26,7 +26,7 @@ class PoolCollector:
         snapshot = self._snapshot()
         if snapshot is None:
             return
-        pools = [(_labels(pool), pool) for pool in snapshot.pools.values()]
+        pools = [(_labels(pool), pool) for pool in snapshot.desired.pools.values()]
         lasting = [(at, pool) for at, pool in pools if pool.spec and pool.obj.deleted_at is None]
         desired = ((_with_image(at, pool), pool.spec.warm_replicas) for at, pool in lasting if pool.spec)
         yield filled("paddock_pool_desired_containers", desired)

@@ -8,12 +8,12 @@ from controller.kinds.runtime.probe import ProbeState
 
 def health_of(snapshot: Snapshot, container: Container) -> str:
     """Return the health: `none` without probes, `unhealthy` at the liveness probe's failure threshold."""
-    instance, sandbox = snapshot.instances.get(container.uid), snapshot.sandboxes.get(container.uid)
+    instance, sandbox = snapshot.instances.get(container.uid), snapshot.desired.sandboxes.get(container.uid)
     template = sandbox.template if sandbox else None
     has_probes = template and (template.startup or template.readiness or template.liveness)
     if instance is None or not has_probes:
         return "none"
-    return _of_run(instance.state, snapshot.probes.get(container.uid), container.run)
+    return _of_run(instance.state, snapshot.measured.probes.get(container.uid), container.run)
 
 
 def _of_run(state: InstanceState, probed: ProbeState | None, run: tuple[str, float]) -> str:

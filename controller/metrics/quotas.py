@@ -51,7 +51,7 @@ class QuotaCollector:
         own_scopes = (
             {HOST} if not snapshot.fleet.leads else None
         )  # a namespace is counted over all hosts, by the one that leads
-        of = bounds(snapshot.quotas.values(), snapshot.observed.facts, snapshot.fleet.host)
+        of = bounds(snapshot.rules.quotas.values(), snapshot.observed.facts, snapshot.fleet.host)
         amounts = reserved_amounts(snapshot.instances.values())
         amounts |= {
             scope: amounts.get(scope, Amount()) + elsewhere for scope, elsewhere in snapshot.fleet.elsewhere.items()

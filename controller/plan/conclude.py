@@ -117,7 +117,7 @@ def events_about(snapshot: Snapshot, instance: Instance | None, events: Iterable
     """Return the events; those of a pool's member are about its pool, which has a name that people know."""
     if instance is None or not instance.member_uid:
         return events
-    ref, name = snapshot.pools[instance.parent_uid].obj.ref, instance.state.container.hostname
+    ref, name = snapshot.desired.pools[instance.parent_uid].obj.ref, instance.state.container.hostname
     return [replace(event, ref=ref, message=f"{name}: {event.message}") for event in events]
 
 

@@ -49,7 +49,7 @@ def withhold_later_start(builder: PlanBuilder, pending: PendingAdmission) -> Wit
 
 def withhold_pressure(builder: PlanBuilder, pending: PendingAdmission) -> Withheld | None:
     requested_claim = pending.claim
-    message = pressure.pauses(builder.snapshot.pressure, requested_claim.base, requested_claim.total)
+    message = pressure.pauses(builder.snapshot.host.pressure, requested_claim.base, requested_claim.total)
     return Withheld(pressure.REASON, message) if message else None
 
 
@@ -72,8 +72,8 @@ def withhold_wake(builder: PlanBuilder, pending: PendingAdmission) -> Withheld |
     if not any(isinstance(action, WakeContainer) for action in pending.decision.actions):
         return None
     snapshot = builder.snapshot
-    if snapshot.pressure.low:
-        return Withheld(pressure.REASON, f"{snapshot.pressure.message()}: none is woken until it has recovered")
+    if snapshot.host.pressure.low:
+        return Withheld(pressure.REASON, f"{snapshot.host.pressure.message()}: none is woken until it has recovered")
     if builder.waking is None:
         builder.waking = hibernation.count_waking(snapshot)
     if builder.waking >= hibernation.wakes_at_once(snapshot):

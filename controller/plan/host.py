@@ -69,12 +69,12 @@ def _reconcile_sandboxes(builder: PlanBuilder) -> None:
 
 def _members(snapshot: Snapshot, memo: Memo) -> Mapping[str, Sandbox]:
     """Return the warm and retired members of all pools in the form of sandboxes, by uid."""
-    if not snapshot.pools:
+    if not snapshot.desired.pools:
         return {}
     return {
-        uid: memo.member(snapshot.pools[pool], snapshot.instances[uid])
+        uid: memo.member(snapshot.desired.pools[pool], snapshot.instances[uid])
         for pool, uids in index_of(snapshot.instances).members.items()
-        if pool in snapshot.pools
+        if pool in snapshot.desired.pools
         for uid in uids
     }
 
@@ -85,27 +85,27 @@ def _host_key(snapshot: Snapshot, memo: Memo) -> HostKey:
     return HostKey(
         blind=observed.blind,
         lost=observed.lost,
-        short_of=snapshot.pressure.critical,
-        unguarded=observed.unguarded or snapshot.guarded.message,
+        short_of=snapshot.host.pressure.critical,
+        unguarded=observed.unguarded or snapshot.host.canary.message,
         guard_lost=observed.guard_lost,
-        guard_broken=snapshot.guarded.broken,
+        guard_broken=snapshot.host.canary.broken,
         weights=memo.weight_bounds(snapshot),
-        hibernates=snapshot.hibernation.available,
+        hibernates=snapshot.host.hibernation.available,
     )
 
 
 def _inputs(snapshot: Snapshot, members: Mapping[str, Sandbox], host: HostKey) -> Seen:
     """Return what this pass decides by."""
     return Seen(
-        sandboxes=snapshot.sandboxes,
+        sandboxes=snapshot.desired.sandboxes,
         members=members,
         containers=snapshot.observed.containers,
         instances=snapshot.instances,
-        probes=snapshot.probes,
-        activity=snapshot.activity,
-        models=snapshot.gateway.sandboxes,
+        probes=snapshot.measured.probes,
+        activity=snapshot.measured.activity,
+        models=snapshot.models.gateway.sandboxes,
         host=host,
-        in_flight=snapshot.in_flight,
+        in_flight=snapshot.progress.in_flight,
     )
 
 
@@ -117,14 +117,14 @@ def _unsettled(
     The timers of the latter go into `wakes`.
     """
     containers, instances = snapshot.observed.containers, snapshot.instances
-    settled, in_flight, timers = memo.settled, snapshot.in_flight, memo.timers
+    settled, in_flight, timers = memo.settled, snapshot.progress.in_flight, memo.timers
     observed, host = snapshot.observed, _host_key(snapshot, memo)
     memo.forget_networks(observed.networks)
-    models = snapshot.gateway.sandboxes
-    unmeasured = disk_limit.unmeasured(snapshot)
-    changed_uids = snapshot.results.keys() | disk_limit.over_limit(snapshot) | changed_keys(memo.unmeasured, unmeasured)
-    changed_uids = changed_uids | changed_keys(memo.unresolved, snapshot.unresolved)
-    probed, activity, now = snapshot.probes, snapshot.activity, snapshot.now
+    models = snapshot.models.gateway.sandboxes
+    unmeasured, unresolved_hosts = disk_limit.unmeasured(snapshot), snapshot.measured.unresolved_hosts
+    changed_uids = snapshot.progress.results.keys() | disk_limit.over_limit(snapshot)
+    changed_uids |= changed_keys(memo.unmeasured, unmeasured) | changed_keys(memo.unresolved, unresolved_hosts)
+    probed, activity, now = snapshot.measured.probes, snapshot.measured.activity, snapshot.now
     seen_now = _inputs(snapshot, members, host)
     candidates = memo.candidates(seen_now, changed_uids)
     candidates |= _due(memo, candidates, seen_now, now, wakes)
@@ -167,7 +167,7 @@ def _unsettled(
                 models=models.get(uid),
             ),
         )
-    memo.unmeasured, memo.unresolved = unmeasured, snapshot.unresolved
+    memo.unmeasured, memo.unresolved = unmeasured, unresolved_hosts
     memo.last_pass = seen_now  # not earlier: after a failure, the next pass compares with the one before
 
 
@@ -187,7 +187,7 @@ def _due(memo: Memo, candidates: Set[str], this_pass: Seen, now: float, wakes: l
 def _reconcile_sandbox(builder: PlanBuilder, sandbox: Sandbox, key: Settled) -> None:
     """Decide for one object and add the decision to the plan, or leave it pending if it needs capacity."""
     snapshot, uid = builder.snapshot, sandbox.obj.uid
-    instance, result = snapshot.instances.get(uid), snapshot.results.get(uid)
+    instance, result = snapshot.instances.get(uid), snapshot.progress.results.get(uid)
     state = instance.state if instance else InstanceState()
     if result is not None:
         state = remember(fold(state, result, snapshot.now), result)
@@ -266,7 +266,9 @@ def _ledger(builder: PlanBuilder) -> CapacityLedger:
     usage = moved_sums(index_of(snapshot.instances).reserved, changes)
     for scope, amount in (*snapshot.fleet.elsewhere.items(), *snapshot.fleet.pools_elsewhere.items()):
         usage[scope] = usage.get(scope, Amount()) + amount
-    return CapacityLedger(usage, snapshot.quotas, snapshot.observed.facts, snapshot.pools.values(), snapshot.fleet.host)
+    return CapacityLedger(
+        usage, snapshot.rules.quotas, snapshot.observed.facts, snapshot.desired.pools.values(), snapshot.fleet.host
+    )
 
 
 def _record_without_request(pending: PendingAdmission) -> Instance | None:
@@ -279,9 +281,9 @@ def _reconcile_quotas(builder: PlanBuilder) -> None:
     """Add the quotas' statuses, when anything that they are computed from may have changed."""
     snapshot, memo = builder.snapshot, builder.memo
     sizes = (len(snapshot.instances), snapshot.fleet.elsewhere)
-    key = QuotasKey(snapshot.quotas, snapshot.observed.facts, sizes, snapshot.objects)
+    key = QuotasKey(snapshot.rules.quotas, snapshot.observed.facts, sizes, snapshot.rules.object_counts)
     has_changes = bool(builder.instances or builder.finalized)
-    if not snapshot.quotas or (not has_changes and memo.quotas == key):
+    if not snapshot.rules.quotas or (not has_changes and memo.quotas == key):
         return
     ledger = builder.ledger or _ledger(builder)
     statuses = quota_statuses(ledger, snapshot)

@@ -18,11 +18,11 @@ from controller.policy.modelserver import sandbox_name
 def reconcile_model_servers(builder: PlanBuilder) -> None:
     """Add the status of every server whose stored status differs."""
     snapshot = builder.snapshot
-    if not snapshot.model_servers:
+    if not snapshot.models.servers:
         return
     owned = owned_sandboxes(snapshot, builder.memo.owned)
     builder.memo.owned = {uid: sandbox.obj.uid for uid, sandbox in owned.items()}
-    for uid, server in snapshot.model_servers.items():
+    for uid, server in snapshot.models.servers.items():
         new_status = _status(server, owned.get(uid), snapshot)
         if new_status != server.obj.status:
             builder.statuses.append(StatusWrite(server.obj.ref, new_status))
@@ -34,17 +34,17 @@ def owned_sandboxes(snapshot: Snapshot, known_sandboxes: Mapping[str, str] | Non
     Servers without one are left out.
     """
     by_server = {
-        server: snapshot.sandboxes[uid]
+        server: snapshot.desired.sandboxes[uid]
         for server, uid in (known_sandboxes or {}).items()
-        if server in snapshot.model_servers and uid in snapshot.sandboxes
+        if server in snapshot.models.servers and uid in snapshot.desired.sandboxes
     }
     missing = {
         (stored_server.obj.namespace, sandbox_name(stored_server.obj.name)): uid
-        for uid, stored_server in snapshot.model_servers.items()
+        for uid, stored_server in snapshot.models.servers.items()
         if uid not in by_server
     }
     if missing:
-        for sandbox in snapshot.sandboxes.values():
+        for sandbox in snapshot.desired.sandboxes.values():
             server = missing.get((sandbox.obj.namespace, sandbox.obj.name))
             if server is not None and server in owner_uids(sandbox.obj):
                 by_server[server] = sandbox
@@ -61,7 +61,7 @@ def _status(server: StoredModelServer, sandbox: Sandbox | None, snapshot: Snapsh
 def _ready(server: StoredModelServer, sandbox: Sandbox | None, snapshot: Snapshot) -> Condition:
     if server.spec is None:
         return Condition(READY, "False", "Unreadable", "this version can't read its spec; apply it again")
-    refusal = snapshot.gateway.servers.get(server.obj.uid)
+    refusal = snapshot.models.gateway.servers.get(server.obj.uid)
     if refusal is not None:
         return Condition(READY, "False", refusal.reason, refusal.message)
     if sandbox is None:

@@ -16,12 +16,12 @@ _UNREADABLE = ModelsState("Unreadable", "this version can't read its spec; apply
 def reconcile_providers(builder: PlanBuilder) -> None:
     """Add the status of every provider whose stored status differs, and an event if it is newly not ready."""
     snapshot, memo = builder.snapshot, builder.memo
-    key = ProvidersKey(snapshot.providers, snapshot.gateway.providers)
-    if not snapshot.providers or memo.providers == key:
+    key = ProvidersKey(snapshot.models.providers, snapshot.models.gateway.providers)
+    if not snapshot.models.providers or memo.providers == key:
         return
     writes = []
-    for uid, provider in snapshot.providers.items():
-        state = snapshot.gateway.providers.get(uid) if provider.spec is not None else _UNREADABLE
+    for uid, provider in snapshot.models.providers.items():
+        state = snapshot.models.gateway.providers.get(uid) if provider.spec is not None else _UNREADABLE
         new_status = _status(provider, state, snapshot.now) if state is not None else provider.obj.status
         if new_status == provider.obj.status:
             continue

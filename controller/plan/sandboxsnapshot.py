@@ -128,7 +128,7 @@ def plan_snapshots(view: View, snapshot: Snapshot, policy: Policy) -> SnapshotPl
     """Return the steps for all snapshots that are this host's."""
     steps: list[Step] = []
     wakes: list[float] = []
-    sandboxes = {(sandbox.obj.namespace, sandbox.obj.name): sandbox for sandbox in snapshot.sandboxes.values()}
+    sandboxes = {(sandbox.obj.namespace, sandbox.obj.name): sandbox for sandbox in snapshot.desired.sandboxes.values()}
     for obj in view.objects.values():
         if obj.uid in view.busy_uids or not _is_here(obj, view, sandboxes, snapshot):
             continue
@@ -257,7 +257,7 @@ def _room(obj: StoredObject, snapshot: Snapshot, used_bytes: int) -> int | None:
     """Return the bytes that the quotas leave for the files of a snapshot; None: no quota bounds them."""
     limits = [
         quota.spec.hard.snapshot_storage
-        for quota in snapshot.quotas.values()
+        for quota in snapshot.rules.quotas.values()
         if quota.obj.namespace == obj.namespace and quota.spec is not None and isinstance(quota.spec.hard, HardQuota)
     ]
     return min((int(limit) - used_bytes for limit in limits if limit is not None), default=None)
@@ -279,7 +279,7 @@ def _expired(obj: StoredObject, content: SnapshotContent, snapshot: Snapshot, wa
     if (
         obj.spec.get("reclaimPolicy") == "Delete"
         and content.source_uid
-        and content.source_uid not in snapshot.sandboxes
+        and content.source_uid not in snapshot.desired.sandboxes
     ):
         yield Request(obj, "its sandbox is gone", unless=content.source_uid)
         wakes.append(snapshot.now + 30.0)
@@ -287,7 +287,7 @@ def _expired(obj: StoredObject, content: SnapshotContent, snapshot: Snapshot, wa
 
 def _periodic(view: View, snapshot: Snapshot, wakes: list[float]) -> Iterator[Step]:
     """Yield the snapshots that sandboxes ask for from time to time, and the deletions of older ones."""
-    for sandbox in snapshot.sandboxes.values():
+    for sandbox in snapshot.desired.sandboxes.values():
         rule = sandbox.spec.lifecycle.snapshots if sandbox.spec is not None else None
         if rule is None or sandbox.obj.deleted_at is not None:
             continue
@@ -341,7 +341,7 @@ def _most_snapshots(sandbox: StoredObject, snapshot: Snapshot) -> int | None:
     """Return how many snapshots the quotas allow in a sandbox's namespace; None: no quota bounds them."""
     limits = [
         quota.spec.hard.snapshots
-        for quota in snapshot.quotas.values()
+        for quota in snapshot.rules.quotas.values()
         if quota.obj.namespace == sandbox.namespace
         and quota.spec is not None
         and isinstance(quota.spec.hard, HardQuota)

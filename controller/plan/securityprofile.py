@@ -25,11 +25,11 @@ def reconcile_profiles(builder: PlanBuilder) -> None:
     snapshot = builder.snapshot
     policy = builder.policy
     memo = builder.memo
-    key = ProfilesKey(snapshot.profiles, memo.policy)
-    if not snapshot.profiles or memo.profiles == key:
+    key = ProfilesKey(snapshot.rules.profiles, memo.policy)
+    if not snapshot.rules.profiles or memo.profiles == key:
         return
     writes = []
-    for profile in snapshot.profiles.values():
+    for profile in snapshot.rules.profiles.values():
         level = policy.levels.get(profile.obj.name)
         new_status = _status(profile, level, policy, snapshot.now) if level is not None else profile.obj.status
         if new_status != profile.obj.status:

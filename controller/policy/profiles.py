@@ -23,7 +23,7 @@ _LIMITS = (("cpu", "cpu_millicores", format_cpu), ("memory", "memory_bytes", for
 
 def as_seen(policy: Policy, snapshot: Snapshot) -> Policy:
     """Return the operator's policy for the host and with the profiles of a snapshot."""
-    return with_profiles(fitted(policy, snapshot.observed.facts), snapshot.profiles.values())
+    return with_profiles(fitted(policy, snapshot.observed.facts), snapshot.rules.profiles.values())
 
 
 def with_profiles(policy: Policy, profiles: Iterable[StoredProfile]) -> Policy:

@@ -464,7 +464,7 @@ def _projects(pipeline: Pipeline, objects: Objects, loop: LoopPorts, images: Ima
 def _has_network(loop: LoopPorts, images: ImageService) -> bool:
     """Return True if the host guards networks now, and has the proxy of sealed ones."""
     last = loop.snapshot()
-    if last is None or last.observed.unguarded or last.guarded.broken:
+    if last is None or last.observed.unguarded or last.host.canary.broken:
         return False
     return images.has(EGRESS_IMAGE)
 

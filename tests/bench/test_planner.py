@@ -11,6 +11,7 @@ import pytest
 from controller.kinds.planning.snapshot import Snapshot
 from controller.plan.base.memo import Memo
 from tests.plan.case_file import container, decide, sandbox, snapshot
+from tests.snapshots import changed_snapshot
 
 pytestmark = pytest.mark.bench
 
@@ -23,11 +24,11 @@ def settled_host(count: int) -> tuple[Snapshot, Memo]:
     for _ in range(3):
         planned = decide(host, memo)
         statuses = {write.ref.uid: write.status for write in planned.writes.statuses}
-        host = replace(
+        host = changed_snapshot(
             host,
             sandboxes={
                 uid: replace(sandbox, obj=replace(sandbox.obj, status=statuses[uid])) if uid in statuses else sandbox
-                for uid, sandbox in host.sandboxes.items()
+                for uid, sandbox in host.desired.sandboxes.items()
             },
             instances={**host.instances, **{instance.parent_uid: instance for instance in planned.writes.instances}},
         )
@@ -54,7 +55,7 @@ def test_planning_a_settled_host(capsys: pytest.CaptureFixture[str]) -> None:
         build = best_of(20, lambda host=host: replace(host, instances=dict(host.instances), now=host.now + 1))
 
         def look_up(host: Snapshot = host) -> None:
-            for uid in host.sandboxes:
+            for uid in host.desired.sandboxes:
                 host.observed.containers.get(uid), host.instances.get(uid)
 
         base = best_of(20, look_up)

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from controller.kinds.observed.inside import InsideState
-from controller.kinds.planning.snapshot import Sandbox, Snapshot
+from controller.kinds.planning.snapshot import Sandbox
 from controller.kinds.sandbox import SandboxSpec
 from controller.policy.levels.levels import Policy
 from controller.policy.sandbox import render
@@ -15,6 +15,7 @@ from controller.service.sandbox.attest import Attest
 from tests.cli.conftest import Run
 from tests.fakes.inside import inside_of
 from tests.helpers_api import View, World
+from tests.snapshots import snapshot_with
 
 NewSandbox = Callable[..., None]
 
@@ -38,7 +39,7 @@ def sandbox(world: World) -> NewSandbox:
         objects=world.services.objects,
         engine=view,
         clock=world.clock,
-        snapshot=lambda: Snapshot(world.clock.now(), "i-1", expected, view.seen),
+        snapshot=lambda: snapshot_with(world.clock.now(), "i-1", expected, view.seen),
     )
     world.services = replace(world.services, attest=attest)
 

@@ -10,6 +10,7 @@ from controller.kinds.sandbox import SandboxSpec
 from controller.service.explain.why import Why
 from tests.cli.conftest import Run
 from tests.helpers_api import World
+from tests.snapshots import snapshot_with
 
 
 @pytest.fixture
@@ -21,7 +22,7 @@ def seen(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
         obj = world.sandbox()
         spec = SandboxSpec.model_validate(obj.spec)
         observed = replace(world.view.seen, revision=1)
-        return Snapshot(world.clock.now(), "i-1", {obj.uid: Sandbox(obj, spec, spec.template)}, observed)
+        return snapshot_with(world.clock.now(), "i-1", {obj.uid: Sandbox(obj, spec, spec.template)}, observed)
 
     why = Why(objects=world.services.objects, store=world.store, clock=world.clock, snapshot=snapshot)
     world.services = replace(world.services, why=why)

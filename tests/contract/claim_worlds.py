@@ -22,6 +22,7 @@ from controller.store.sql_store import SqlStore
 from tests.conftest import HandClock
 from tests.contract.store_worlds import insert
 from tests.instance_states import instance_state
+from tests.snapshots import snapshot_with
 
 SPEC = {"templateRef": {"name": "t"}}
 WHOLE = "whole-uid"
@@ -89,7 +90,7 @@ def snapshot_of(store: SqlStore) -> Snapshot:
     containers = {
         uid: (_container(instance, template),) for uid, instance in instances.items() if instance.role == "warm"
     }
-    return Snapshot(
+    return snapshot_with(
         now=0.0,
         instance_id="claims",
         sandboxes={},

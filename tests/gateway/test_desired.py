@@ -15,6 +15,7 @@ from controller.kinds.provider import stored_provider
 from controller.kinds.runtime.secret import ProviderKey, SecretNotFound
 from controller.kinds.sandbox import SandboxSpec
 from controller.policy.levels.levels import Policy
+from tests.snapshots import snapshot_with
 
 POLICY = Policy(provider_hosts=("127.0.0.1:11434",))
 
@@ -40,7 +41,7 @@ def snapshot(*sandboxes: Sandbox, containers: tuple[Container, ...] = (), **more
         sandbox.obj.uid: tuple(first for first in containers if first.uid == sandbox.obj.uid) for sandbox in sandboxes
     }
     observed = Observation(revision=1, containers=document)
-    return Snapshot(0.0, "i", {sandbox.obj.uid: sandbox for sandbox in sandboxes}, observed, **more)
+    return snapshot_with(0.0, "i", {sandbox.obj.uid: sandbox for sandbox in sandboxes}, observed, **more)
 
 
 def provider(name: str, url: str = "http://127.0.0.1:11434", namespace: str = "default", **spec: Any) -> Any:
@@ -87,7 +88,7 @@ def test_sources_are_those_of_the_namespace() -> None:
         sandbox,
         containers=(container(sandbox),),
         providers=by_uid(provider("p"), provider("elsewhere", namespace="other")),
-        model_servers=by_uid(server),
+        servers=by_uid(server),
     )
     observed = desired_state(created, POLICY, no_key)
     assert observed.config.listeners[sandbox.obj.uid].targets == ("uid-default-p", "uid-default-smol")

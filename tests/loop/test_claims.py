@@ -118,7 +118,7 @@ def test_a_claim_moves_nothing_of_what_others_are_decided_on(harness: LoopHarnes
     warm = [uid for uid, instance in after.instances.items() if instance.role == "warm" and uid in before.instances]
     assert len(warm) == 2
     assert all(after.instances[uid] is before.instances[uid] for uid in warm)
-    (old,), (new,) = before.pools.values(), after.pools.values()
+    (old,), (new,) = before.desired.pools.values(), after.desired.pools.values()
     assert old.spec is new.spec, "the pool's status has moved, not what its members are"
 
 

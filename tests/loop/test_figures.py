@@ -169,7 +169,7 @@ def test_what_differs_is_shown_until_it_is_taken_back(harness: CountedHarness) -
     def shown() -> dict[str, int]:
         harness.reconcile_pass.run()
         assert harness.reconcile_pass.last is not None
-        return dict(harness.reconcile_pass.last.drifted)
+        return dict(harness.reconcile_pass.last.progress.drifted)
 
     assert shown() == {first.uid: 3, two.uid: 1}
     harness.settle()

@@ -207,7 +207,9 @@ def grows(harness: LoopHarness) -> bool:
     last = harness.reconcile_pass.last
     assert last is not None
     [(piece, member)] = [
-        (last.pools[instance.parent_uid], instance) for instance in last.instances.values() if instance.role == "warm"
+        (last.desired.pools[instance.parent_uid], instance)
+        for instance in last.instances.values()
+        if instance.role == "warm"
     ]
     return admits_growth(last, piece, member, replace(member.reserves, memory_bytes=2 * MEMBER))
 

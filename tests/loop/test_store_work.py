@@ -157,7 +157,7 @@ def test_sandboxes_in_one_state_share_its_conditions(tmp_path: Path) -> None:
         harness = LoopHarness(store)
         harness.settle(seconds=0)
         assert harness.reconcile_pass.last is not None
-        objects = [sandbox.obj for sandbox in harness.reconcile_pass.last.sandboxes.values()]
+        objects = [sandbox.obj for sandbox in harness.reconcile_pass.last.desired.sandboxes.values()]
         assert len(objects) == 3
         for stored in objects:
             assert stored.status == store_status(store, stored.name) != {}

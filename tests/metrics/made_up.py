@@ -16,6 +16,7 @@ from controller.kinds.runtime.container import Limits
 from controller.kinds.sandbox import SandboxSpec
 from controller.metrics.catalogue.objects import CONDITIONS
 from tests.instance_states import instance_state
+from tests.snapshots import snapshot_with
 
 NOW = 1_700_000_000.0
 MIB = 1 << 20
@@ -137,7 +138,7 @@ def snapshot(*sandboxes: Sandbox, containers: Iterable[Container] | None = None,
     document: dict[str, tuple[Container, ...]] = {}
     for entry in [container(first.obj) for first in sandboxes] if containers is None else containers:
         document[entry.uid] = (*document.get(entry.uid, ()), entry)
-    return Snapshot(
+    return snapshot_with(
         now=NOW,
         instance_id="made-up",
         sandboxes={one_sandbox.obj.uid: one_sandbox for one_sandbox in sandboxes},

@@ -2,7 +2,6 @@
 
 import re
 from collections import Counter
-from dataclasses import replace
 
 import pytest
 
@@ -17,6 +16,7 @@ from controller.metrics.objects import ObjectCollector
 from controller.metrics.registry import new_registry
 from tests.instance_states import instance_state
 from tests.metrics.made_up import SPEC, MadeUpUsage, container, instance, layers, many, sandbox, snapshot
+from tests.snapshots import changed_snapshot
 
 SUFFIXES = ("_bucket", "_sum", "_count")
 FOREIGN = ("process_", "python_gc_")
@@ -95,7 +95,9 @@ def test_a_sandbox_costs_at_most_60_series() -> None:
     features = ("AgentCallersEnforced", "ModelsReachable", "NetworkReady")
     conditions[:] = [condition for condition in conditions if condition["type"] not in features]
     conditions[1].update(status="False", reason="CrashLoopBackOff")
-    observed = replace(snapshot(worst, containers=[container(worst.obj)]), activity={worst.obj.uid: Activity(1.0)})
+    observed = changed_snapshot(
+        snapshot(worst, containers=[container(worst.obj)]), activity={worst.obj.uid: Activity(1.0)}
+    )
     assert instance(worst.obj).state != instance_state()
     usage = ContainerCollector(lambda: observed, MadeUpUsage(), layers=lambda: layers(observed))
     collectors = usage, ObjectCollector(lambda: observed)

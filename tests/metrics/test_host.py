@@ -11,6 +11,7 @@ from controller.kinds.planning.snapshot import Snapshot
 from controller.metrics.catalogue.host import CONTAINER_STATES
 from controller.metrics.host import HostCollector
 from tests.metrics.made_up import Scraped, container, sandbox, scrape, snapshot
+from tests.snapshots import changed_snapshot
 
 SANDBOX = sandbox("box")
 
@@ -74,7 +75,7 @@ def test_before_the_engine_has_answered_nothing_is_made_up(started: bool) -> Non
 def test_swap_of_the_host_where_it_has_any() -> None:
     observed = snapshot(SANDBOX)
     able = HibernationAbility(False, "SwapFull", swap_bytes=1 << 30, swap_free_bytes=1 << 20)
-    printed = scraped(replace(observed, hibernation=able))
+    printed = scraped(changed_snapshot(observed, hibernation=able))
     assert printed.value("paddock_host_swap_size_bytes") == 1 << 30
     assert printed.value("paddock_host_swap_free_bytes") == 1 << 20
     assert scraped(observed).value("paddock_host_swap_size_bytes") is None

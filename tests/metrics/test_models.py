@@ -9,6 +9,7 @@ from controller.kinds.planning.snapshot import Snapshot
 from controller.kinds.provider import stored_provider
 from controller.metrics.models import ModelsCollector
 from tests.metrics.made_up import Scraped, conditions, scrape, snapshot
+from tests.snapshots import changed_snapshot
 
 
 def obj(kind: str, name: str, spec: dict[str, Any], **ready: str) -> StoredObject:
@@ -27,7 +28,7 @@ def test_a_source_is_ready_or_not_or_was_not_tried() -> None:
     stored = replace(obj("Provider", "going", api, Ready="True"), deleted_at=1.0)
     server = stored_model_server(obj("ModelServer", "smol", {"template": {"image": "a:1"}}, Ready="True/Idle"))
     everything = {provider.obj.uid: provider for provider in (*providers, stored_provider(stored))}
-    printed = scraped(replace(snapshot(), providers=everything, model_servers={server.obj.uid: server}))
+    printed = scraped(changed_snapshot(snapshot(), providers=everything, servers={server.obj.uid: server}))
     observed = [
         printed.value("paddock_provider_status_ready", namespace="default", provider=name)
         for name in (*states, "going")

@@ -17,6 +17,7 @@ from controller.metrics.registry import Registry
 from controller.metrics.render import plain_text
 from tests.instance_states import instance_state
 from tests.metrics.made_up import MIB, NOW, SPEC, Scraped, instance, many, sandbox, scrape, snapshot
+from tests.snapshots import changed_snapshot
 
 HERE = {"namespace": "default", "sandbox": "box"}
 BOX = sandbox("box")
@@ -51,7 +52,7 @@ def test_what_differs_is_counted_where_detail_is_asked_for() -> None:
     name, observed = "paddock_sandbox_status_drifted_fields", snapshot(BOX)
 
     def shown(*, detail: bool = False) -> list[float | None]:
-        both = (observed, replace(observed, drifted={BOX.obj.uid: 2}))
+        both = (observed, changed_snapshot(observed, drifted={BOX.obj.uid: 2}))
         collectors = [ObjectCollector(lambda each=entry: each, detail=detail) for entry in both]
         return [scrape(collector.collect).value(name, **HERE) for collector in collectors]
 
@@ -63,7 +64,7 @@ def test_use_is_shown_from_the_store_from_memory_and_while_it_goes_on() -> None:
     observed = replace(snapshot(BOX), instances={BOX.obj.uid: stored})
 
     def shown(*used: Activity) -> float | None:
-        now = replace(observed, activity=dict.fromkeys([BOX.obj.uid], *used) if used else {})
+        now = changed_snapshot(observed, activity=dict.fromkeys([BOX.obj.uid], *used) if used else {})
         return scraped(now).value("paddock_sandbox_last_activity_timestamp_seconds", **HERE)
 
     assert (shown(), shown(Activity(NOW - 5)), shown(Activity(NOW - 5, open=1))) == (NOW - 50, NOW - 5, NOW)
@@ -206,7 +207,7 @@ def test_lines_that_are_kept_are_those_of_a_new_collector() -> None:
         {"profiles": own()},
         {"profiles": own(network={"mode": "none"})},
     ):
-        world[0] = replace(first, **changed)
+        world[0] = changed_snapshot(first, **changed)
         texts.append(text(object_collector))
         assert texts[-1] == text(object_collector) == text(ObjectCollector(lambda: world[0], label_allowlist=("team",)))
     assert len(set(texts)) == len(texts)

@@ -1,6 +1,5 @@
 """The health of a container, as its probes tell it."""
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -19,6 +18,7 @@ from controller.kinds.runtime.probe import (
 from controller.metrics.containers import ContainerCollector
 from tests.instance_states import instance_state
 from tests.metrics.made_up import SPEC, MadeUpUsage, container, instance, sandbox, scrape, snapshot
+from tests.snapshots import changed_snapshot
 
 TCP = {"tcpSocket": {"port": 80}}
 PLAIN, WATCHED = sandbox("plain"), sandbox("box", {**SPEC, "template": {**SPEC["template"], "liveness": TCP}})
@@ -34,7 +34,7 @@ def health(checked: ProbeProgress | None, failures: int = 0, **changes: Any) -> 
     tally = Tally(ProbeResult("failure"), failures=failures)
     probed = ProbeState(RUN, (Watch("liveness", PROBE, RUN, 1, 0.0),), {"liveness": tally})
     instances, probes = {WATCHED.obj.uid: instance(WATCHED.obj, memory)}, {WATCHED.obj.uid: probed}
-    return told(replace(observed, instances=instances, probes=probes, **changes))
+    return told(changed_snapshot(observed, instances=instances, probes=probes, **changes))
 
 
 def told(seen: Snapshot) -> dict[str, float]:

@@ -8,6 +8,7 @@ from controller.kinds.planning.snapshot import FleetView, Snapshot
 from controller.kinds.quota import Amount, QuotaSpec, StoredQuota
 from controller.metrics.quotas import QuotaCollector
 from tests.metrics.made_up import MIB, Scraped, sandbox, scrape, snapshot
+from tests.snapshots import changed_snapshot
 
 HOST = {"scope": "host", "namespace": ""}
 HERE = {"scope": "namespace", "namespace": "default"}
@@ -37,7 +38,7 @@ def test_the_host_has_bounds_of_its_own() -> None:
 def test_a_namespace_has_the_narrowest_of_its_quotas() -> None:
     observed = snapshot(sandbox("a"))
     quotas = [quota("wide", cpu="4", sandboxes=9), quota("narrow", cpu="2", memory="1Gi")]
-    printed = scraped(replace(observed, quotas={entry.obj.uid: entry for entry in quotas}))
+    printed = scraped(changed_snapshot(observed, quotas={entry.obj.uid: entry for entry in quotas}))
     assert printed.value("paddock_quota_cpu_limit_cores", **HERE) == 2
     assert printed.value("paddock_quota_sandboxes_limit", **HERE) == 9
     assert printed.value("paddock_quota_memory_limit_bytes", **HERE) == 1 << 30
@@ -49,7 +50,7 @@ def test_disk_and_gpus_are_promised_too() -> None:
     [(uid, instance)] = observed.instances.items()
     holds = replace(instance, reserves=replace(instance.reserves, disk_bytes=3 * MIB, gpus=2))
     all_ = quota("all", disk="10Mi", gpus=4)
-    printed = scraped(replace(observed, quotas={"q": all_}, instances={uid: holds}))
+    printed = scraped(changed_snapshot(observed, quotas={"q": all_}, instances={uid: holds}))
     assert printed.value("paddock_quota_fs_limit_bytes", **HERE) == 10 * MIB
     assert printed.value("paddock_quota_fs_used_bytes", **HERE) == 3 * MIB
     assert printed.value("paddock_quota_gpus_limit", **HERE) == 4
@@ -59,7 +60,7 @@ def test_disk_and_gpus_are_promised_too() -> None:
 def test_a_written_hostquota_is_the_hosts() -> None:
     spec = {"hard": {"memory": "1Gi", "sandboxes": 3}}
     obj = StoredObject(kind="HostQuota", namespace="", name="host", uid="h", spec=spec)
-    printed = scraped(replace(snapshot(), quotas={"h": StoredQuota(obj, HostQuotaSpec.model_validate(spec))}))
+    printed = scraped(changed_snapshot(snapshot(), quotas={"h": StoredQuota(obj, HostQuotaSpec.model_validate(spec))}))
     assert printed.value("paddock_quota_memory_limit_bytes", **HOST) == 1 << 30
     assert printed.value("paddock_quota_sandboxes_limit", **HOST) == 3
 

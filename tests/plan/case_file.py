@@ -35,6 +35,7 @@ from controller.policy.levels.levels import Policy
 from controller.policy.sandbox import Rendered, render
 from tests.fakes.inside import inside_of
 from tests.instance_states import instance_state
+from tests.snapshots import snapshot_with
 
 POLICY = Policy(host_cpus=2, host_roots=(HostRoot(path="/srv/projects"),))
 INSTANCE = "store-1"
@@ -226,7 +227,7 @@ def snapshot(
     by_uid: dict[str, tuple[Container, ...]] = {}
     for entry in containers:
         by_uid[entry.uid] = (*by_uid.get(entry.uid, ()), entry)
-    return Snapshot(
+    return snapshot_with(
         now=now,
         instance_id=INSTANCE,
         sandboxes={box.obj.uid: box for box in sandboxes},

@@ -40,6 +40,7 @@ from controller.policy.levels.levels import Policy
 from controller.policy.profiles import as_seen
 from tests.conftest import HandClock
 from tests.fakes.engine import FakeEngine
+from tests.snapshots import snapshot_with
 
 TINY = "paddock/test-tiny:1"
 _INSTANCE_ID = "store-1"
@@ -167,10 +168,10 @@ class History:
         snapshot = self.snapshot()
         policy = as_seen(self.policy, snapshot)
         decision = plan(snapshot, policy, policy.version(), self._memo)
-        assert self.activity.hold(decision.holds, snapshot.activity), "nothing is used during a pass"
+        assert self.activity.hold(decision.holds, snapshot.measured.activity), "nothing is used during a pass"
         self._record(decision.writes)
         self.activity.release(decision.releases)
-        for uid in snapshot.results:
+        for uid in snapshot.progress.results:
             self._results.pop(uid, None)
         for group in decision.groups:
             self._results[group.ref.uid] = self._carry_out(group)
@@ -247,7 +248,7 @@ class History:
         """Return the input of the next pass."""
         observed = self.engine.observe()
         quotas = self._of_kind(QUOTA.name, HOST_QUOTA.name)
-        return Snapshot(
+        return snapshot_with(
             now=self.clock.now(),
             instance_id=_INSTANCE_ID,
             sandboxes=self._with_templates(),
@@ -256,7 +257,7 @@ class History:
             instances=dict(self._instances),
             results=dict(self._results),
             quotas={obj.uid: stored_quota(obj) for obj in quotas},
-            objects=Counter(obj.namespace for obj in self._objects.values() if obj.namespace),
+            object_counts=Counter(obj.namespace for obj in self._objects.values() if obj.namespace),
             layers=self.layers,
             pressure=self.pressure,
             activity=self.activity.view(self._sandboxes),

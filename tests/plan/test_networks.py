@@ -12,6 +12,7 @@ from controller.kinds.runtime.network import EnsureNetwork, Network
 from controller.plan.base.memo import Memo
 from tests.plan.case_file import container, decide, read, sandbox, snapshot
 from tests.plan.test_cases import CASES
+from tests.snapshots import changed_snapshot
 
 
 def ensured(host: Snapshot) -> tuple[str, str, EnsureNetwork]:
@@ -27,7 +28,9 @@ def test_taken_subnet_is_replaced_whatever_the_message_says(prose: str) -> None:
     subnet, uid, own_ensure_network = ensured(host)
     content = {instance.uid: instance for instance in decide(host).writes.instances}
     result = Result(uid, 1, False, ((own_ensure_network, Transient("SubnetTaken", prose)),))
-    answered = replace(host, instances={**host.instances, **content}, results={uid: result}, now=host.now + 0.1)
+    answered = changed_snapshot(
+        host, instances={**host.instances, **content}, results={uid: result}, now=host.now + 0.1
+    )
     after = {instance.uid: instance for instance in decide(answered).writes.instances}
     later = replace(host, instances={**content, **after}, now=host.now + 60)
     chosen, _, _ = ensured(later)
@@ -39,7 +42,9 @@ def test_other_failures_keep_the_subnet() -> None:
     subnet, uid, own_ensure_network = ensured(host)
     content = {instance.uid: instance for instance in decide(host).writes.instances}
     result = Result(uid, 1, False, ((own_ensure_network, Transient("Timeout", f"{subnet} is in use")),))
-    answered = replace(host, instances={**host.instances, **content}, results={uid: result}, now=host.now + 0.1)
+    answered = changed_snapshot(
+        host, instances={**host.instances, **content}, results={uid: result}, now=host.now + 0.1
+    )
     after = {instance.uid: instance for instance in decide(answered).writes.instances}
     later = replace(host, instances={**content, **after}, now=host.now + 60)
     assert ensured(later)[0] == subnet
@@ -70,7 +75,7 @@ def _taken_in(host: Snapshot, planned: Plan) -> Snapshot:
     statuses = {write.ref.uid: write.status for write in planned.writes.statuses}
     sandboxes = {
         uid: replace(sandbox, obj=replace(sandbox.obj, status=statuses[uid])) if uid in statuses else sandbox
-        for uid, sandbox in host.sandboxes.items()
+        for uid, sandbox in host.desired.sandboxes.items()
     }
     instances = {**host.instances, **{instance.uid: instance for instance in planned.writes.instances}}
-    return replace(host, sandboxes=sandboxes, instances=instances)
+    return changed_snapshot(host, sandboxes=sandboxes, instances=instances)

@@ -12,6 +12,7 @@ from controller.kinds.planning.snapshot import FleetView
 from controller.kinds.quota import StoredQuota
 from controller.plan.deciders import COMPLETE, PROPOSE, WITHHOLD
 from tests.plan.case_file import container, decide, sandbox, snapshot
+from tests.snapshots import changed_snapshot
 
 SPEC = {"template": {"image": "a:1"}}
 
@@ -27,14 +28,14 @@ def test_deciders_are_listed_in_the_stated_order() -> None:
 def test_deletion_comes_before_a_refused_spec_and_pressure() -> None:
     departing = sandbox("a", SPEC, deleted_at=990.0)
     host = snapshot([replace(departing, template=None)], [container(departing)])
-    planned = str(decide(replace(host, pressure=Pressure(low=("memory",), critical=("memory",)))))
+    planned = str(decide(changed_snapshot(host, pressure=Pressure(low=("memory",), critical=("memory",)))))
     assert "signal TERM" in planned
     assert "deleted" in planned
 
 
 def test_pressure_comes_before_quota_and_lifecycle() -> None:
     host = snapshot([sandbox("a", SPEC)], [])
-    planned = str(decide(replace(host, pressure=Pressure(low=("memory",)))))
+    planned = str(decide(changed_snapshot(host, pressure=Pressure(low=("memory",)))))
     assert "create" not in planned
     assert "HostPressure" in planned
 
@@ -70,8 +71,8 @@ def host_quotas(**memory: str) -> dict[str, StoredQuota]:
 
 def test_a_host_enforces_its_own_hostquota() -> None:
     present = replace(snapshot([sandbox("a", SPEC)], []), fleet=FleetView(host="a"))
-    assert "create" in str(decide(replace(present, quotas=host_quotas(b="1Mi", host="1Mi"))))
-    waiting = decide(replace(present, quotas=host_quotas(a="1Mi", b="8Gi")))
+    assert "create" in str(decide(changed_snapshot(present, quotas=host_quotas(b="1Mi", host="1Mi"))))
+    waiting = decide(changed_snapshot(present, quotas=host_quotas(a="1Mi", b="8Gi")))
     assert "hostquota a: memory: 512Mi requested" in str(waiting)
     assert "create" not in str(waiting)
     assert {status.ref.name for status in waiting.writes.statuses if status.ref.kind == "HostQuota"} == {"a"}
@@ -79,7 +80,7 @@ def test_a_host_enforces_its_own_hostquota() -> None:
 
 def test_only_the_leading_host_writes_namespace_quotas() -> None:
     both = host_quotas(a="8Gi") | {"q": stored_quota(StoredObject("Quota", "default", "main", "q", {}))}
-    present = replace(snapshot([], []), quotas=both)
+    present = changed_snapshot(snapshot([], []), quotas=both)
     for leads, kinds in ((True, {"Quota", "HostQuota"}), (False, {"HostQuota"})):
         statuses = decide(replace(present, fleet=FleetView(host="a", leads=leads))).writes.statuses
         assert {status.ref.kind for status in statuses} == kinds

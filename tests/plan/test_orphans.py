@@ -12,6 +12,7 @@ from controller.kinds.planning.plan import Plan
 from controller.kinds.planning.snapshot import FleetView, Result, Snapshot, SweepRules
 from controller.plan.base.memo import Memo
 from tests.plan.case_file import NOW, container, decide, instance, memory, sandbox, snapshot, uid_of
+from tests.snapshots import changed_snapshot
 
 KEPT = sandbox("kept", {"template": {"image": "a:1"}})
 
@@ -41,7 +42,7 @@ def host(*containers: Container, keeps: bool = True, **said: Any) -> Snapshot:
 
 
 def later(seen: Snapshot, seconds: float, **said: Any) -> Snapshot:
-    return replace(seen, now=seen.now + seconds, **said)
+    return changed_snapshot(seen, now=seen.now + seconds, **said)
 
 
 def removed(planned: Plan) -> list[str]:
@@ -107,7 +108,7 @@ def test_recorded_containers_are_no_orphans() -> None:
     record = instance(unreadable, memory(KEPT))
     observed = host(lost)
     for expected in (
-        replace(observed, sandboxes={**observed.sandboxes, lost.uid: unreadable}),
+        changed_snapshot(observed, sandboxes={**observed.desired.sandboxes, lost.uid: unreadable}),
         replace(observed, instances={**observed.instances, lost.uid: record}),
         replace(observed, instances={**observed.instances, "its-pool": replace(record, parent_uid="its-pool")}),
     ):
@@ -122,7 +123,7 @@ def test_blind_empty_or_withheld_sweeps_remove_nothing() -> None:
     for observed, word in (
         (host(lost, blind="the engine is away"), ""),
         (host(lost, keeps=False), "the store holds no sandbox"),
-        (replace(host(lost), sweep=withheld), "the store was restored"),
+        (changed_snapshot(host(lost), sweep=withheld), "the store was restored"),
     ):
         memo = Memo()
         decide(observed, memo)
@@ -135,15 +136,15 @@ def test_blind_empty_or_withheld_sweeps_remove_nothing() -> None:
 def test_sweep_takes_a_share_once_per_grace(share: float, sweeps: list[int]) -> None:
     lost = [stray(f"lost{number}") for number in range(9)]
     memo, rules = Memo(), SweepRules(share=share)
-    observed = replace(host(*lost), sweep=rules)
+    observed = changed_snapshot(host(*lost), sweep=rules)
     decide(observed, memo)
     containers, now = list(lost), 60.0
     for sweep in sweeps:
-        observed_host = replace(host(*containers), sweep=rules)
+        observed_host = changed_snapshot(host(*containers), sweep=rules)
         texts = removed(decide(later(observed_host, now), memo))
         assert len(texts) == sweep
         containers = [entry for entry in containers if f"remove {entry.name}" not in texts]
-        assert removed(decide(later(replace(host(*containers), sweep=rules), now + 59), memo)) == []
+        assert removed(decide(later(changed_snapshot(host(*containers), sweep=rules), now + 59), memo)) == []
         now += 60
     assert not containers
 

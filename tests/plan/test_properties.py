@@ -31,6 +31,7 @@ from controller.plan.base.memo import Memo
 from tests.examples import examples
 from tests.instance_states import instance_state
 from tests.plan.case_file import NOW, container, decide, instance, rendered, sandbox, snapshot, uid_of
+from tests.snapshots import changed_snapshot
 
 NAMES = ("a", "b", "c")
 SPECS = st.fixed_dictionaries(
@@ -87,7 +88,7 @@ def hosts(draw: st.DrawFn) -> Snapshot:
 
 def own(host: Snapshot, uid: str) -> list[Container]:
     """The object's own containers: by name, or by its recorded state."""
-    box, state = host.sandboxes[uid], host.instances[uid].state
+    box, state = host.desired.sandboxes[uid], host.instances[uid].state
     containers = host.observed.containers.get(uid, ())
     return [
         c for c in containers if c.name == rendered(box).config.name or c.id in (state.container.id, state.runs.last[0])
@@ -109,7 +110,7 @@ def test_blind_pass_changes_nothing(host: Snapshot) -> None:
 @given(hosts())
 def test_unreadable_containers_are_left_alone(host: Snapshot) -> None:
     planned = decide(host)
-    unread = {uid for uid in host.sandboxes if any(c.state is State.UNKNOWN for c in own(host, uid))}
+    unread = {uid for uid in host.desired.sandboxes if any(c.state is State.UNKNOWN for c in own(host, uid))}
     assert not unread & {group.ref.uid for group in planned.groups}
     assert not unread & {ref.uid for ref, _ in planned.writes.finalized}
 
@@ -125,15 +126,15 @@ def test_actions_name_only_the_objects_own_containers(host: Snapshot) -> None:
 
 @given(hosts(), st.permutations(NAMES))
 def test_input_order_does_not_matter(host: Snapshot, order: list[str]) -> None:
-    shuffled = {uid_of(n): host.sandboxes[uid_of(n)] for n in order if uid_of(n) in host.sandboxes}
+    shuffled = {uid_of(n): host.desired.sandboxes[uid_of(n)] for n in order if uid_of(n) in host.desired.sandboxes}
     turned = {uid: tuple(reversed(containers)) for uid, containers in reversed(list(host.observed.containers.items()))}
-    second = replace(host, sandboxes=shuffled, observed=replace(host.observed, containers=turned))
+    second = changed_snapshot(host, sandboxes=shuffled, observed=replace(host.observed, containers=turned))
     assert str(decide(second)) == str(decide(host))
 
 
 @given(hosts())
 def test_objects_in_flight_are_not_planned(host: Snapshot) -> None:
-    planned = decide(replace(host, in_flight=frozenset(host.sandboxes)))
+    planned = decide(changed_snapshot(host, in_flight=frozenset(host.desired.sandboxes)))
     assert str(planned) == "nothing to do"
     assert not planned.writes
 
@@ -157,12 +158,12 @@ def test_objects_that_did_not_change_need_no_comparison(
         uids = {uid_of(name) for name in names}
         host = _mixed(host, _readable(second), uids)
         if flying:
-            host = replace(host, in_flight=frozenset(uids))
+            host = changed_snapshot(host, in_flight=frozenset(uids))
         for _ in range(4):
             thorough.last_pass = None
             planned = decide(host, memo)
             assert planned == decide(host, thorough)
-            host = replace(_carried_out(host, planned), in_flight=frozenset())
+            host = changed_snapshot(_carried_out(host, planned), in_flight=frozenset())
 
 
 def _mixed(host: Snapshot, other: Snapshot, uids: set[str]) -> Snapshot:
@@ -173,8 +174,8 @@ def _mixed(host: Snapshot, other: Snapshot, uids: set[str]) -> Snapshot:
         return stored | {uid: entry for uid, entry in theirs.items() if uid in uids}
 
     observed = replace(host.observed, containers=mix(host.observed.containers, other.observed.containers))
-    sandboxes, instances = mix(host.sandboxes, other.sandboxes), mix(host.instances, other.instances)
-    return replace(host, sandboxes=sandboxes, instances=instances, observed=observed)
+    sandboxes, instances = mix(host.desired.sandboxes, other.desired.sandboxes), mix(host.instances, other.instances)
+    return changed_snapshot(host, sandboxes=sandboxes, instances=instances, observed=observed)
 
 
 @given(hosts())
@@ -190,7 +191,7 @@ def test_every_host_settles(host: Snapshot) -> None:
         host = _carried_out(host, planned)
     assert not planned.groups, f"still busy: {planned}"
     assert not planned.writes, f"still writing: {planned.writes}"
-    for uid, box in host.sandboxes.items():
+    for uid, box in host.desired.sandboxes.items():
         containers = own(host, uid)
         assert len(containers) <= 1
         assert box.spec is not None
@@ -199,7 +200,7 @@ def test_every_host_settles(host: Snapshot) -> None:
                 containers[0].template_hash == rendered(box).template_hash
                 or containers[0].generation == box.obj.generation
             )
-    assert all(box.obj.deleted_at is None for box in host.sandboxes.values())
+    assert all(box.obj.deleted_at is None for box in host.desired.sandboxes.values())
 
 
 def _readable(host: Snapshot) -> Snapshot:
@@ -224,7 +225,7 @@ def _carried_out(host: Snapshot, planned: Plan) -> Snapshot:
         containers[group.ref.uid] = reserved
         done = tuple((action, Ok()) for action in group.actions)
         results[group.ref.uid] = Result(group.ref.uid, group.generation, group.deleting, done)
-    return replace(
+    return changed_snapshot(
         host,
         now=now,
         sandboxes=_remembered(host, planned),
@@ -238,7 +239,7 @@ def _remembered(host: Snapshot, planned: Plan) -> dict[str, Sandbox]:
     uids = {ref.uid for ref, _ in planned.writes.finalized}
     statuses = {write.ref.uid: write.status for write in planned.writes.statuses}
     document = {}
-    for uid, box in host.sandboxes.items():
+    for uid, box in host.desired.sandboxes.items():
         if uid not in uids:
             status = statuses.get(uid)
             document[uid] = box if status is None else replace(box, obj=replace(box.obj, status=status))

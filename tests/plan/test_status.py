@@ -13,6 +13,7 @@ from controller.plan.sandbox.status import CONDITIONS, FIELDS, OPTIONAL_CONDITIO
 from tests.instance_states import changed_state
 from tests.plan.case_file import container, decide, instance, memory, read, sandbox, snapshot
 from tests.plan.test_cases import CASES
+from tests.snapshots import changed_snapshot
 
 READY = {"type": "Ready", "status": "True"}
 LATER = {"type": "OfALaterVersion", "status": "True"}
@@ -43,17 +44,17 @@ def test_foreign_fields_stay_and_own_ones_are_replaced() -> None:
 
 def test_status_with_foreign_fields_settles() -> None:
     observed, _ = read(next(case for case in CASES if case.stem == "create"))
-    [(uid, box)] = observed.sandboxes.items()
+    [(uid, box)] = observed.desired.sandboxes.items()
     box = replace(box, obj=replace(box.obj, status={"conditions": [LATER], "later": 1}))
 
     def planned(snapshot: Snapshot) -> dict[str, object]:
         [write] = decide(snapshot).writes.statuses
         return dict(write.status)
 
-    status = planned(replace(observed, sandboxes={uid: box}))
+    status = planned(changed_snapshot(observed, sandboxes={uid: box}))
     assert (status["later"], status["conditions"][-1]) == (1, LATER)  # type: ignore[index]
     again = replace(box, obj=replace(box.obj, status=status))
-    assert decide(replace(observed, sandboxes={uid: again})).writes.statuses == ()
+    assert decide(changed_snapshot(observed, sandboxes={uid: again})).writes.statuses == ()
 
 
 def test_blind_pass_keeps_what_was_observed_last() -> None:
@@ -97,7 +98,7 @@ def test_contexts_are_listed_until_a_suspension_ends_them() -> None:
 
     def planned(box: Sandbox, *containers: Container, **more: Any) -> dict[str, Any]:
         observed_snapshot = snapshot([box], list(containers), instances={box.obj.uid: observed})
-        [write] = decide(replace(observed_snapshot, **more)).writes.statuses
+        [write] = decide(changed_snapshot(observed_snapshot, **more)).writes.statuses
         return dict(write.status)
 
     running_status = planned(box, running_container, activity=activity)

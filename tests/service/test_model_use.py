@@ -12,6 +12,7 @@ from controller.kinds.planning.snapshot import Sandbox, Snapshot
 from controller.kinds.sandbox import SandboxSpec
 from controller.service.models.use import ModelUse, as_json
 from tests.helpers_api import QUICKSTART, World, make_world
+from tests.snapshots import snapshot_with
 
 PROVIDER = """\
 apiVersion: paddock/v1alpha1
@@ -46,7 +47,7 @@ def use(world: World) -> ModelUse:
 def snapshot_of(world: World) -> Snapshot:
     objects, _ = world.store.list("Sandbox")
     sandboxes = {stored.uid: Sandbox(stored, SandboxSpec.model_validate(stored.spec)) for stored in objects}
-    return Snapshot(world.clock.now(), "an-instance", sandboxes, Observation(blind=""))
+    return snapshot_with(world.clock.now(), "an-instance", sandboxes, Observation(blind=""))
 
 
 def entry(world: World, name: str, provider: str = "anthropic", **detail: Any) -> AuditEntry:

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from controller.kinds.planning.snapshot import Snapshot
 from controller.kinds.runtime.agent import IMAGE
 from controller.policy.network import egress
 from controller.service import errors
 from controller.service.workflow.projects import ProjectDefaults
 from tests.helpers_api import World, make_world
+from tests.snapshots import snapshot_with
 
 
 @pytest.fixture
@@ -58,7 +58,7 @@ def test_a_project_has_an_agent_of_its_name(world: World) -> None:
 
 def test_a_project_is_of_level_development_where_networks_are_guarded(world: World) -> None:
     bring_image(world, egress.IMAGE)
-    world.snapshots.append(Snapshot(0.0, "i", {}, replace(world.view.seen, unguarded="")))
+    world.snapshots.append(snapshot_with(0.0, "i", {}, replace(world.view.seen, unguarded="")))
     assert opened(world, "guarded")["template"]["securityLevel"] == "development"
     world.unguarded.append("`development` can't be enforced here now")
     assert opened(world, "lost-since")["template"]["securityLevel"] == "full-isolation"

@@ -78,15 +78,98 @@ class SweepRules:
     withheld: str = ""
 
 
-_NONE: Mapping[str, Instance] = MappingProxyType({})
+_NO_INSTANCES: Mapping[str, Instance] = MappingProxyType({})
+_NO_SANDBOXES: Mapping[str, Sandbox] = MappingProxyType({})
+_NO_POOLS: Mapping[str, Pool] = MappingProxyType({})
 _NO_QUOTAS: Mapping[str, StoredQuota] = MappingProxyType({})
 _NO_PROFILES: Mapping[str, StoredProfile] = MappingProxyType({})
-_NO_OBJECTS: Mapping[str, StoredObject] = MappingProxyType({})
-_NOTHING: Mapping[str, Amount] = MappingProxyType({})
-_NO_HOSTS: Mapping[str, StoredHost] = MappingProxyType({})
-_NO_POOLS: Mapping[str, Pool] = MappingProxyType({})
 _NO_PROVIDERS: Mapping[str, StoredProvider] = MappingProxyType({})
 _NO_SERVERS: Mapping[str, StoredModelServer] = MappingProxyType({})
+_NO_OBJECTS: Mapping[str, StoredObject] = MappingProxyType({})
+_NO_AMOUNTS: Mapping[str, Amount] = MappingProxyType({})
+_NO_HOSTS: Mapping[str, StoredHost] = MappingProxyType({})
+_NO_COUNTS: Mapping[str, int] = MappingProxyType({})
+_NO_PROBES: Mapping[str, ProbeState] = MappingProxyType({})
+_NO_ACTIVITY: Mapping[str, Activity] = MappingProxyType({})
+_NO_LAYERS: Mapping[str, LayerUsage] = MappingProxyType({})
+_NO_NAMES: Mapping[str, tuple[str, ...]] = MappingProxyType({})
+_NO_RESULTS: Mapping[str, Result] = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True)
+class DesiredObjects:
+    """Stored objects that this host carries out, as they are to be. By uid."""
+
+    sandboxes: Mapping[str, Sandbox] = field(default_factory=lambda: _NO_SANDBOXES)
+    """Sandboxes of this host."""
+    pools: Mapping[str, Pool] = field(default_factory=lambda: _NO_POOLS)
+    """Pools that have a part on this host."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlanningRules:
+    """Limits of what may be done: the operator's objects, by uid, and the rules for what has no object."""
+
+    quotas: Mapping[str, StoredQuota] = field(default_factory=lambda: _NO_QUOTAS)
+    """Quotas of namespaces and of the host."""
+    object_counts: Mapping[str, int] = field(default_factory=lambda: _NO_COUNTS)
+    """Number of stored objects of every kind, by namespace: quotas limit it."""
+    profiles: Mapping[str, StoredProfile] = field(default_factory=lambda: _NO_PROFILES)
+    """Security profiles."""
+    sweep: SweepRules = SweepRules()
+    """Rules for removing containers without an object."""
+
+
+@dataclass(frozen=True, slots=True)
+class ModelView:
+    """Stored objects of the model gateway, by uid, and its state."""
+
+    providers: Mapping[str, StoredProvider] = field(default_factory=lambda: _NO_PROVIDERS)
+    """Providers of models."""
+    servers: Mapping[str, StoredModelServer] = field(default_factory=lambda: _NO_SERVERS)
+    """Model servers."""
+    gateway: GatewayView = NO_GATEWAY
+    """State of the gateway."""
+
+
+@dataclass(frozen=True, slots=True)
+class HostView:
+    """State of this host, beside its containers and networks."""
+
+    pressure: Pressure = NO_PRESSURE
+    """Shortages."""
+    hibernation: HibernationAbility = UNKNOWN_ABILITY
+    """Ability to hibernate."""
+    canary: CanaryResult = UNWATCHED
+    """Result of the canary, which tries the firewall from inside a network."""
+
+
+@dataclass(frozen=True, slots=True)
+class Measurements:
+    """What this daemon knows of current runs, beside what the engine shows."""
+
+    probes: Mapping[str, ProbeState] = field(default_factory=lambda: _NO_PROBES)
+    """Results of probes, by uid."""
+    activity: Mapping[str, Activity] = field(default_factory=lambda: _NO_ACTIVITY)
+    """Use that this daemon has seen, by uid; what is stored of it is in the instances."""
+    layers: Mapping[str, LayerUsage] = field(default_factory=lambda: _NO_LAYERS)
+    """Disk usage of containers as measured, by container id."""
+    unresolved_hosts: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: _NO_NAMES)
+    """Hosts that a sandbox may reach, and that had no address when asked last, by uid."""
+
+
+@dataclass(frozen=True, slots=True)
+class PassProgress:
+    """Actions between this pass and the last, and what that one left undone. By uid."""
+
+    in_flight: frozenset[str] = frozenset()
+    """Objects whose actions are being carried out: they are not planned."""
+    results: Mapping[str, Result] = field(default_factory=lambda: _NO_RESULTS)
+    """Results of actions since the last stored pass."""
+    drifted: Mapping[str, int] = field(default_factory=lambda: _NO_COUNTS)
+    """Fields of its container that differed in the last pass, by object. Decides nothing."""
+    shortages: tuple[Shortage, ...] = ()
+    """Shortages of the last pass, for claims. No plan uses them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,9 +190,9 @@ class FleetView:
     """Sandboxes of other hosts that have a container here."""
     unmoved_uids: frozenset[str] = frozenset()
     """Moved ones whose host was never this one."""
-    elsewhere: Mapping[str, Amount] = field(default_factory=lambda: _NOTHING)
+    elsewhere: Mapping[str, Amount] = field(default_factory=lambda: _NO_AMOUNTS)
     """Amounts that other hosts reserve, by namespace."""
-    pools_elsewhere: Mapping[str, Amount] = field(default_factory=lambda: _NOTHING)
+    pools_elsewhere: Mapping[str, Amount] = field(default_factory=lambda: _NO_AMOUNTS)
     """Amounts that other hosts reserve of the pools with a part here (`pool_scope`, `replicas_scope`)."""
     leads: bool = True
     """This daemon also decides for what belongs to no host."""
@@ -119,61 +202,30 @@ class FleetView:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """Input of one pass: what is desired, observed and stored. Mappings are keyed by the object's uid.
-
-    Sandboxes, pools and instances are those bound to this host.
-    """
+    """Input of one pass: what is desired, observed and stored, as records by subject."""
 
     now: float
     """Time of the pass (Unix seconds)."""
     instance_id: str
     """Id of the store: `observed` has only containers that bear it."""
-    sandboxes: Mapping[str, Sandbox]
-    """Sandboxes of this host."""
+    desired: DesiredObjects
+    """Sandboxes and pools of this host, as they are to be."""
     observed: Observation
     """Containers and networks, as the engine shows them."""
-    instances: Mapping[str, Instance] = field(default_factory=lambda: _NONE)
-    """Stored records of containers; keyed by their own uid, a sandbox's or a member's."""
-    in_flight: frozenset[str] = frozenset()
-    """Objects whose actions are being carried out: they are not planned."""
-    results: Mapping[str, Result] = field(default_factory=lambda: MappingProxyType({}))
-    """Results of actions since the last stored pass."""
-    pools: Mapping[str, Pool] = field(default_factory=lambda: _NO_POOLS)
-    """Pools that have a part on this host."""
-    probes: Mapping[str, ProbeState] = field(default_factory=lambda: MappingProxyType({}))
-    """Results of the probes of current runs."""
-    sweep: SweepRules = SweepRules()
-    """Rules for containers without an object."""
-    activity: Mapping[str, Activity] = field(default_factory=lambda: MappingProxyType({}))
-    """Use that this daemon has seen; what is stored of it is in `instances`."""
-    quotas: Mapping[str, StoredQuota] = field(default_factory=lambda: _NO_QUOTAS)
-    """Quotas."""
-    pressure: Pressure = NO_PRESSURE
-    """Shortages of this host."""
-    hibernation: HibernationAbility = UNKNOWN_ABILITY
-    """Ability of this host to hibernate."""
-    guarded: CanaryResult = UNWATCHED
-    """Result of the canary, which tries the firewall from inside a network."""
-    profiles: Mapping[str, StoredProfile] = field(default_factory=lambda: _NO_PROFILES)
-    """Security profiles of the operator's."""
-    layers: Mapping[str, LayerUsage] = field(default_factory=lambda: MappingProxyType({}))
-    """Disk usage of containers as measured, by container id."""
-    unresolved: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: MappingProxyType({}))
-    """Hosts that sandboxes may reach, and that had no address when asked last."""
-    drifted: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
-    """Fields of its container that differed in the last pass, by object. Decides nothing."""
-    shortages: tuple[Shortage, ...] = ()
-    """Shortages of the last pass, for claims. No plan uses them."""
-    objects: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
-    """Number of stored objects of every kind, by namespace."""
-    providers: Mapping[str, StoredProvider] = field(default_factory=lambda: _NO_PROVIDERS)
-    """Providers of models."""
-    model_servers: Mapping[str, StoredModelServer] = field(default_factory=lambda: _NO_SERVERS)
-    """Model servers."""
-    gateway: GatewayView = NO_GATEWAY
-    """State of the model gateway."""
+    instances: Mapping[str, Instance] = field(default_factory=lambda: _NO_INSTANCES)
+    """Stored records of this host's containers; keyed by their own uid, a sandbox's or a member's."""
+    measured: Measurements = Measurements()
+    """Probes, use and sizes of what runs."""
+    rules: PlanningRules = PlanningRules()
+    """Quotas, profiles, and rules for what has no object."""
+    host: HostView = HostView()
+    """State of this host."""
+    models: ModelView = ModelView()
+    """Providers, model servers and their gateway."""
     fleet: FleetView = FleetView()
     """This host among the others of its store."""
+    progress: PassProgress = PassProgress()
+    """Actions in flight and done."""
 
     def alive(self) -> list[Container]:
         """Return running containers whose object is known: a sandbox or an unclaimed pool member.
@@ -196,22 +248,22 @@ class Snapshot:
 
     def _observed_containers(self) -> Iterator[Container]:
         for uid, containers in self.observed.containers.items():
-            if uid in self.sandboxes or self._is_member(uid):
+            if uid in self.desired.sandboxes or self._is_member(uid):
                 yield from containers
 
     def _is_member(self, uid: str) -> bool:
         instance = self.instances.get(uid)
-        return instance is not None and bool(instance.member_uid) and instance.parent_uid in self.pools
+        return instance is not None and bool(instance.member_uid) and instance.parent_uid in self.desired.pools
 
     def pool_of(self, uid: str) -> str:
         """Return the pool that this sandbox was claimed from; "" if there is none, or it is gone."""
         instance = self.instances.get(uid)
         pool_uid = instance.state.claim.pool if instance else ""
-        pool = self.pools.get(pool_uid) or next(
+        pool = self.desired.pools.get(pool_uid) or next(
             (pool_part for pool_part in self._parts() if whole_uid(pool_part.obj) == pool_uid), None
         )
         return pool.obj.name if pool else ""
 
     def _parts(self) -> Iterable[Pool]:
         """Return the pools that may be parts of pools over several hosts: none where there is one host."""
-        return self.pools.values() if self.fleet.shares_store else ()
+        return self.desired.pools.values() if self.fleet.shares_store else ()

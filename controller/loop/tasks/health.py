@@ -93,7 +93,7 @@ class HealthWatch:
         """Yield (key, object, use by limit, limits as text) of each sandbox and the host."""
         layers = self._layers()
         for uid, sample in samples.items():
-            sandbox = snapshot.sandboxes.get(uid)
+            sandbox = snapshot.desired.sandboxes.get(uid)
             if sandbox is not None:  # not a pool's member
                 run = sample.container.run
                 layer = layers.get(sample.container.id)

@@ -55,7 +55,7 @@ class HostHold(Keeper):
         if snapshot is None or not renewed:
             return
         if not observed.blind:  # else it runs as it did
-            self._held = containers_at_risk(snapshot.sandboxes, observed.containers)
+            self._held = containers_at_risk(snapshot.desired.sandboxes, observed.containers)
         try:
             self._freezer.hold(renewed + HOLD_SECONDS, [(container.id, container.pid) for container in self._held])
             self._failure = ""

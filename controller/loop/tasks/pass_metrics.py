@@ -45,9 +45,9 @@ class PassMetrics:
 
     def _observe_convergence(self, snapshot: Snapshot) -> None:
         generations = self._in_force
-        changed, self._seen = changed_keys(self._seen, snapshot.sandboxes), snapshot.sandboxes
+        changed, self._seen = changed_keys(self._seen, snapshot.desired.sandboxes), snapshot.desired.sandboxes
         for uid in changed:
-            sandbox = snapshot.sandboxes.get(uid)
+            sandbox = snapshot.desired.sandboxes.get(uid)
             if sandbox is None:
                 generations.pop(uid, None)
                 continue
@@ -71,7 +71,7 @@ class PassMetrics:
 
     def _observe_deletions(self, new_plan: Plan, snapshot: Snapshot) -> None:
         for ref, _ in new_plan.writes.finalized:
-            sandbox = snapshot.sandboxes.get(ref.uid)
+            sandbox = snapshot.desired.sandboxes.get(ref.uid)
             if sandbox is not None and sandbox.obj.deleted_at is not None:
                 seconds = max(0.0, snapshot.now - sandbox.obj.deleted_at)
                 self._meter.observe("paddock_convergence_duration_seconds", seconds, operation="delete")
@@ -93,7 +93,7 @@ class PassMetrics:
         self._failed = failed
 
     def _failed_to_start(self, snapshot: Snapshot, member: Instance) -> None:
-        pool, failure = snapshot.pools[member.parent_uid].obj, member.state.backoff.failure
+        pool, failure = snapshot.desired.pools[member.parent_uid].obj, member.state.backoff.failure
         if failure is not None:
             labels = {"namespace": pool.namespace, "pool": pool.name, "reason": failure.reason}
             self._meter.count("paddock_pool_startup_failures_total", **labels)
@@ -101,7 +101,7 @@ class PassMetrics:
     def _shortages(self, new_plan: Plan, snapshot: Snapshot) -> None:
         """Count the sandboxes that wait for quota; objects in flight keep their last state."""
         shortages = {(shortage.uid, shortage.scope, shortage.resource) for shortage in new_plan.shortages}
-        shortages |= {shortage for shortage in self._short if shortage[0] in snapshot.in_flight}
+        shortages |= {shortage for shortage in self._short if shortage[0] in snapshot.progress.in_flight}
         waiting = Counter((scope, resource) for _, scope, resource in shortages)
         for scope, resource in _quota_labels() if waiting != self._waiting else ():
             self._meter.gauge(
@@ -115,13 +115,13 @@ class PassMetrics:
 
 def _failures(snapshot: Snapshot) -> dict[str, int]:
     """Return the consecutive failures of each pool member."""
-    if not snapshot.pools:
+    if not snapshot.desired.pools:
         return {}
     members = ((uid, snapshot.instances[uid]) for uid in index_of(snapshot.instances).own_uids)
     return {
         uid: instance.state.backoff.failure.count
         for uid, instance in members
-        if instance.parent_uid in snapshot.pools and instance.state.backoff.failure is not None
+        if instance.parent_uid in snapshot.desired.pools and instance.state.backoff.failure is not None
     }
 
 

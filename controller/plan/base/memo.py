@@ -367,9 +367,9 @@ class Memo:
     def weight_bounds(self, snapshot: Snapshot) -> Mapping[str, tuple[QuotaBound, ...]]:
         """Return the quotas that bound weight and priority, by namespace."""
         weights = self.weights
-        if weights.quotas is not snapshot.quotas:
-            bounds = weight_bounds(snapshot.quotas.values(), snapshot.observed.facts, snapshot.fleet.host)
-            self.weights = Weights(snapshot.quotas, weights.bounds if weights.bounds == bounds else bounds)
+        if weights.quotas is not snapshot.rules.quotas:
+            bounds = weight_bounds(snapshot.rules.quotas.values(), snapshot.observed.facts, snapshot.fleet.host)
+            self.weights = Weights(snapshot.rules.quotas, weights.bounds if weights.bounds == bounds else bounds)
         return self.weights.bounds
 
     def _keep_only(self, now: Seen) -> None:

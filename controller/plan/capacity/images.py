@@ -59,7 +59,12 @@ def prune(
 
     A blind pass or a restored store resets every delay.
     """
-    if snapshot.observed.blind or snapshot.observed.revision == 0 or snapshot.sweep.withheld or rules.what == "none":
+    if (
+        snapshot.observed.blind
+        or snapshot.observed.revision == 0
+        or snapshot.rules.sweep.withheld
+        or rules.what == "none"
+    ):
         return Pruning({})
     # It is iterated twice.
     runtimes = tuple(runtimes)

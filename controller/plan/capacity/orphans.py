@@ -44,7 +44,7 @@ def sweep(snapshot: Snapshot, sightings: Sightings) -> Sweep:
     orphans = [stray for stray in strays if is_proven(stray) and stray.state not in _UNREADABLE]
     decisions.stray_count = len(strays)
     sightings.note(orphans, snapshot.now)
-    waiting = [orphan for orphan in orphans if orphan.uid not in snapshot.in_flight]
+    waiting = [orphan for orphan in orphans if orphan.uid not in snapshot.progress.in_flight]
     if waiting:
         _decide(decisions, snapshot, sightings, waiting)
     return decisions
@@ -58,7 +58,7 @@ def is_proven(container: Container) -> bool:
 def _strays(snapshot: Snapshot) -> Iterator[Container]:
     observed = snapshot.observed.containers
     instances = snapshot.instances
-    sandboxes = snapshot.sandboxes
+    sandboxes = snapshot.desired.sandboxes
     unknown = [uid for uid in observed if uid not in sandboxes and uid not in instances]
     if not unknown:
         return
@@ -73,8 +73,8 @@ def _decide(decisions: Sweep, snapshot: Snapshot, sightings: Sightings, orphans:
     One sweep removes a share of the host's containers at most: a store that lost its objects must not empty the host.
     """
     now = snapshot.now
-    rules = snapshot.sweep
-    withheld = rules.withheld or ("" if snapshot.sandboxes else _EMPTY)
+    rules = snapshot.rules.sweep
+    withheld = rules.withheld or ("" if snapshot.desired.sandboxes else _EMPTY)
     room = _room(snapshot)
     next_sweep = sightings.swept_at + rules.grace_seconds
     resting = waits(now, next_sweep, rules.grace_seconds)
@@ -104,7 +104,7 @@ def _decide(decisions: Sweep, snapshot: Snapshot, sightings: Sightings, orphans:
 def _room(snapshot: Snapshot) -> int:
     """Return the number of containers that one sweep may remove."""
     count = sum(len(containers) for containers in snapshot.observed.containers.values())
-    return max(1, int(count * snapshot.sweep.share))
+    return max(1, int(count * snapshot.rules.sweep.share))
 
 
 def _wait(decisions: Sweep, container: Container, reason: str, message: str, until: float | None) -> None:
@@ -113,7 +113,7 @@ def _wait(decisions: Sweep, container: Container, reason: str, message: str, unt
 
 def _remove(decisions: Sweep, snapshot: Snapshot, sightings: Sightings, container: Container, why: str = "") -> None:
     """Remove one orphan. The event is stored with the plan, before the removal, so that it always leaves a trace."""
-    ref, why = _ref(container), why or f"{_NO_OBJECT} for {snapshot.sweep.grace_seconds:g} s"
+    ref, why = _ref(container), why or f"{_NO_OBJECT} for {snapshot.rules.sweep.grace_seconds:g} s"
     action = RemoveContainer(container.uid, container.name, container.id, why)
     decisions.groups.append(Group(ref, container.generation, deleting=True, actions=(action,)))
     decisions.events.append(Event(ref, "Warning", "Orphaned", f"{action} ({why})", snapshot.now))
@@ -129,10 +129,10 @@ def _freeze(decisions: Sweep, container: Container) -> None:
 
 def _take_in_results(decisions: Sweep, snapshot: Snapshot, sightings: Sightings) -> None:
     """Add the results of removals; a result stays in the snapshot until a pass that reported it was stored."""
-    pending = snapshot.results.keys() | snapshot.in_flight
+    pending = snapshot.progress.results.keys() | snapshot.progress.in_flight
     sightings.removing = {uid: ref for uid, ref in sightings.removing.items() if uid in pending}
     for uid, ref in sightings.removing.items():
-        result = snapshot.results.get(uid)
+        result = snapshot.progress.results.get(uid)
         for action, outcome in result.done if result is not None else ():
             if isinstance(outcome, Ok):
                 decisions.removed += 1

@@ -16,10 +16,10 @@ from controller.policy.quota_ledger import HOST, QuotaBound, bounds
 def quota_statuses(ledger: CapacityLedger, snapshot: Snapshot) -> Iterator[tuple[StoredQuota, dict[str, Any]]]:
     """Yield the status of every quota whose stored status differs."""
     in_force = {bound.uid: bound for namespace_bounds in ledger.bounds.values() for bound in namespace_bounds}
-    for uid, quota in snapshot.quotas.items():
+    for uid, quota in snapshot.rules.quotas.items():
         bound = in_force.get(uid)
         if bound is not None and (snapshot.fleet.leads or bound.namespace == HOST):
-            stored = snapshot.objects.get(bound.namespace, 0) if quota.obj.kind == KIND.name else None
+            stored = snapshot.rules.object_counts.get(bound.namespace, 0) if quota.obj.kind == KIND.name else None
             new_status = _status(quota, bound, Usage(ledger.usage(bound.namespace), stored), snapshot.now)
             if new_status != quota.obj.status:
                 yield quota, new_status
@@ -102,7 +102,7 @@ class Movement:
 def movements(before: Snapshot, after: Snapshot) -> Iterator[Movement]:
     """Yield the quotas whose use differs afterwards, with the limits in force then."""
     was, will = _over_hosts(before), _over_hosts(after)
-    limits = bounds(after.quotas.values(), after.observed.facts, after.fleet.host)
+    limits = bounds(after.rules.quotas.values(), after.observed.facts, after.fleet.host)
     for namespace, namespace_bounds in sorted(limits.items()):
         old, new = was.get(namespace, Amount()), will.get(namespace, Amount())
         for bound in namespace_bounds if old != new else ():

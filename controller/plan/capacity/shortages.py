@@ -15,7 +15,7 @@ def admits_growth(snapshot: Snapshot, pool: Pool, member: Instance, reserves: Li
     """Return True if all quotas of the snapshot let a member become a sandbox that reserves this much."""
     total, reserved = amount_of(reserves, 1), amount_of(member.reserves)
     bounds_by_scope = {
-        **bounds(snapshot.quotas.values(), snapshot.observed.facts, snapshot.fleet.host),
+        **bounds(snapshot.rules.quotas.values(), snapshot.observed.facts, snapshot.fleet.host),
         **pool_quotas([pool]),
     }
     usage = index_of(snapshot.instances).reserved
@@ -35,8 +35,8 @@ def admits_growth(snapshot: Snapshot, pool: Pool, member: Instance, reserves: Li
 
 def waits_behind_shortage(snapshot: Snapshot, obj: StoredObject, spec: SandboxSpec) -> bool:
     """Return True if a new sandbox has to wait for a pending one of the same or a higher priority; all are older."""
-    for shortage in snapshot.shortages:
-        pending = snapshot.sandboxes.get(shortage.uid)
+    for shortage in snapshot.progress.shortages:
+        pending = snapshot.desired.sandboxes.get(shortage.uid)
         if pending is None or pending.spec is None or pending.spec.priority < spec.priority or not shortage.holds_up:
             continue
         if shortage.scope == "host" or (shortage.scope == "namespace" and pending.obj.namespace == obj.namespace):

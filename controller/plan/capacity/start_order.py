@@ -25,7 +25,7 @@ def pauses(snapshot: Snapshot, context: ReconcileContext, reserved: Limits, requ
     names = {condition.sandbox for condition in spec.start_after}
     sandboxes = {
         sandbox.obj.name: sandbox
-        for sandbox in snapshot.sandboxes.values()
+        for sandbox in snapshot.desired.sandboxes.values()
         if sandbox.obj.namespace == context.obj.namespace and sandbox.obj.name in names
     }
     obstacles = (_obstacle(snapshot, condition, sandboxes.get(condition.sandbox)) for condition in spec.start_after)

@@ -15,7 +15,9 @@ def is_skipped(builder: PlanBuilder, sandbox: Sandbox) -> bool:
     snapshot, obj = builder.snapshot, sandbox.obj
     instance = snapshot.instances.get(obj.uid)
     record = instance.state.memory.hibernation if instance is not None else None
-    if record is None or record.phase != "Hibernated" or obj.deleted_at is not None or obj.uid in snapshot.results:
+    if record is None or record.phase != "Hibernated":
+        return False
+    if obj.deleted_at is not None or obj.uid in snapshot.progress.results:
         return False
     is_news = obj.status.get("observedGeneration") != obj.generation
     if is_news or stored_condition(obj, "Scheduled").get("reason") != WAKE_QUEUED:

@@ -7,7 +7,6 @@ is left to do or something has to be waited for. It decides nothing itself: ever
 import itertools
 from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass, replace
-from types import MappingProxyType
 
 from controller.kinds.common import labels as own
 from controller.kinds.meta import ObjectRef
@@ -32,7 +31,7 @@ from controller.kinds.planning.action import (
 )
 from controller.kinds.planning.outcome import Ok
 from controller.kinds.planning.plan import Deferral, Plan
-from controller.kinds.planning.snapshot import Pool, Result, Sandbox, Snapshot
+from controller.kinds.planning.snapshot import DesiredObjects, PassProgress, Pool, Result, Sandbox, Snapshot
 from controller.kinds.runtime.agent import volume_name
 from controller.kinds.runtime.container import Limits
 from controller.kinds.runtime.mount import BindMounts, BoundMount, Mount, SaveFiles
@@ -72,13 +71,13 @@ def preview(snapshot: Snapshot, uids: Set[str], policy: Policy) -> Mapping[str, 
 
 def forecast_all(snapshot: Snapshot, uids: Set[str], policy: Policy) -> tuple[Mapping[str, Forecast], Snapshot]:
     """Return the forecasts, and the snapshot after all of it."""
-    pools = {uid: pool for uid, pool in snapshot.pools.items() if uid in uids}
+    pools = {uid: pool for uid, pool in snapshot.desired.pools.items() if uid in uids}
     members = {uid for uid, instance in snapshot.instances.items() if instance.parent_uid in pools}
-    world = replace(snapshot, in_flight=snapshot.in_flight - uids - members, results=MappingProxyType({}))
-    objects: Mapping[str, Sandbox | Pool] = {**world.sandboxes, **pools}
+    world = replace(snapshot, progress=PassProgress(in_flight=snapshot.progress.in_flight - uids - members))
+    objects: Mapping[str, Sandbox | Pool] = {**world.desired.sandboxes, **pools}
     forecasts = {uid: Forecast(objects[uid].obj.ref) for uid in uids if uid in objects}
     # Whether a pool's image is on this host, nobody knows here: that it may be fetched is not foretold.
-    memo = Memo(fetches={uid: Fetch(pool.template, "", is_here=True) for uid, pool in world.pools.items()})
+    memo = Memo(fetches={uid: Fetch(pool.template, "", is_here=True) for uid, pool in world.desired.pools.items()})
     version, ids = policy.version(), itertools.count(1)
     rounds = _ROUNDS + _ROUNDS_A_MEMBER * (len(members) + sum(_warm(pool) for pool in pools.values()))
     for _ in range(min(rounds, _MOST_ROUNDS)):
@@ -146,13 +145,15 @@ def _after(world: Snapshot, host_plan: Plan, ids: Iterator[int]) -> Snapshot:
     return replace(
         world,
         now=now,
-        sandboxes={uid: sandbox for uid, sandbox in world.sandboxes.items() if uid not in removed},
-        pools={uid: pool for uid, pool in world.pools.items() if uid not in removed},
+        desired=DesiredObjects(
+            {uid: sandbox for uid, sandbox in world.desired.sandboxes.items() if uid not in removed},
+            {uid: pool for uid, pool in world.desired.pools.items() if uid not in removed},
+        ),
         observed=replace(
             world.observed, revision=world.observed.revision + 1, containers=containers, networks=networks
         ),
         instances=instances,
-        results=results,
+        progress=replace(world.progress, results=results),
     )
 
 

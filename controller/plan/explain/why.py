@@ -5,14 +5,13 @@ Nothing is kept for it: it is computed from the loop's last snapshot, for one ob
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from types import MappingProxyType
 
 from controller.kinds.common.quantity import format_bytes, format_cpu
 from controller.kinds.observed.observed import Container, State
 from controller.kinds.planning.action import Action
 from controller.kinds.planning.instance_record import Instance
 from controller.kinds.planning.instance_state import InstanceState
-from controller.kinds.planning.snapshot import Snapshot
+from controller.kinds.planning.snapshot import PassProgress, Snapshot
 from controller.kinds.runtime.container import Limits
 from controller.plan.base.backoff import HEALTHY_SECONDS
 from controller.plan.base.reconcile_context import Decision, ReconcileContext
@@ -50,7 +49,7 @@ class Explanation:
 
 def explain(snapshot: Snapshot, uid: str, policy: Policy) -> Explanation:
     """Return the explanation for one object. One that the loop has not seen yet gets NotSeenYet."""
-    sandbox = snapshot.sandboxes.get(uid)
+    sandbox = snapshot.desired.sandboxes.get(uid)
     if sandbox is None or snapshot.observed.revision == 0:
         return Explanation("NotSeenYet", "NotSeenYet", "the loop has not observed it yet; retry in a moment")
     context = context_of(snapshot, sandbox, policy)
@@ -64,7 +63,7 @@ def explain(snapshot: Snapshot, uid: str, policy: Policy) -> Explanation:
         observed=tuple(_observed_facts(context)),
         remembered=(*_remembered(decision.state, context.now), *_recorded_facts(instance)),
         actions=decision.actions,
-        under_way=uid in snapshot.in_flight,
+        under_way=uid in snapshot.progress.in_flight,
         until=decision.until,
     )
 
@@ -72,7 +71,7 @@ def explain(snapshot: Snapshot, uid: str, policy: Policy) -> Explanation:
 def _within_the_host(snapshot: Snapshot, context: ReconcileContext, alone: Decision, policy: Policy) -> Decision:
     """Return the decision within the host's whole plan: quotas and pools may make it wait."""
     uid = context.obj.uid
-    world = replace(snapshot, in_flight=snapshot.in_flight - {uid}, results=MappingProxyType({}))
+    world = replace(snapshot, progress=PassProgress(in_flight=snapshot.progress.in_flight - {uid}))
     host_plan = plan(world, policy, policy.version())
     actions = next((group.actions for group in host_plan.groups if group.ref.uid == uid), ())
     deferral = next((waiting for waiting in host_plan.deferrals if waiting.ref.uid == uid), None)

@@ -114,7 +114,7 @@ def deserted(snapshot: Snapshot) -> list[Network]:
     ]
     if not shared_networks:
         return []
-    sandboxes = snapshot.sandboxes.values()
+    sandboxes = snapshot.desired.sandboxes.values()
     namespaces = {
         sandbox.obj.namespace for sandbox in sandboxes if sandbox.spec and sandbox.spec.network.peers == "Allowed"
     }

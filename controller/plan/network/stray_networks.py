@@ -17,21 +17,21 @@ def sweep(builder: PlanBuilder, snapshot: Snapshot, memo: Memo) -> None:
     if snapshot.observed.blind:
         memo.stray_networks = {}
         return
-    owners = (snapshot.sandboxes, snapshot.instances, snapshot.observed.containers)
+    owners = (snapshot.desired.sandboxes, snapshot.instances, snapshot.observed.containers)
     owned = (network for network in snapshot.observed.networks.values() if network.uid)
     strays = [network for network in owned if not any(network.uid in some for some in owners)]
     strays += peers.deserted(snapshot)
     if not strays and not memo.stray_networks:
         return
-    now, grace = snapshot.now, snapshot.sweep.grace_seconds
+    now, grace = snapshot.now, snapshot.rules.sweep.grace_seconds
     memo.stray_networks = {stray.id: min(memo.stray_networks.get(stray.id, now), now) for stray in strays}
-    if snapshot.sweep.withheld:
+    if snapshot.rules.sweep.withheld:
         return
     for stray in strays:
         due = memo.stray_networks[stray.id] + grace
         if now < due:
             builder.wakes.append(due)
-        elif (stray.uid or stray.name) not in snapshot.in_flight:
+        elif (stray.uid or stray.name) not in snapshot.progress.in_flight:
             _remove(builder, stray, now, grace)
 
 

@@ -41,7 +41,7 @@ def pools_for(snapshot: Snapshot, obj: StoredObject, spec: SandboxSpec) -> list[
         return []
     pools = [
         pool
-        for pool in snapshot.pools.values()
+        for pool in snapshot.desired.pools.values()
         if pool.obj.namespace == obj.namespace and pool.spec and pool.spec.template_ref == spec.template_ref
     ]
     return sorted(pools, key=lambda pool: (-pool.spec.priority if pool.spec else 0, pool.obj.name))
@@ -56,7 +56,9 @@ def candidates(snapshot: Snapshot, obj: StoredObject, spec: SandboxSpec) -> list
     index = index_of(snapshot.instances)
     pool_members = (snapshot.instances[uid] for pool in pools for uid in index.members.get(pool, ()))
     members = [
-        candidate for candidate in pool_members if candidate.role == WARM and candidate.uid not in snapshot.in_flight
+        candidate
+        for candidate in pool_members
+        if candidate.role == WARM and candidate.uid not in snapshot.progress.in_flight
     ]
     members.sort(key=lambda member: (member.created_at, member.uid))
     return [(pools[member.parent_uid], member) for member in members]

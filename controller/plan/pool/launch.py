@@ -32,7 +32,7 @@ def limit_starts(builder: PlanBuilder, snapshot: Snapshot, members: Mapping[str,
     if until is None:
         return
     missing = {uid for uid in members if _is_to_start(snapshot.instances.get(uid))}
-    builder.starts = 1 if 2 * len(missing) >= len(members) and not missing & snapshot.in_flight else 0
+    builder.starts = 1 if 2 * len(missing) >= len(members) and not missing & snapshot.progress.in_flight else 0
     builder.wakes.append(until)
 
 
@@ -67,7 +67,7 @@ def launch(builder: PlanBuilder, context: ReconcileContext, decision: Decision) 
     obj = context.obj
     spec = context.spec
     before = context.state
-    if obj.uid not in snapshot.results and not may_start(builder, snapshot.instances.get(obj.uid)):
+    if obj.uid not in snapshot.progress.results and not may_start(builder, snapshot.instances.get(obj.uid)):
         return None
     if (
         spec is not None
@@ -98,7 +98,7 @@ def _until(snapshot: Snapshot, memo: Memo) -> float | None:
     """Return the end of the present burst of claims (Unix seconds); None: there is none."""
     latest = 0.0
     for uid in _lately_claimed(snapshot, memo):
-        sandbox, instance = snapshot.sandboxes[uid], snapshot.instances[uid]
+        sandbox, instance = snapshot.desired.sandboxes[uid], snapshot.instances[uid]
         if instance.state.claim.is_pending:
             latest = max(latest, snapshot.now + BURST_SECONDS)
         elif snapshot.now - BURST_SECONDS < sandbox.obj.created_at <= snapshot.now:
@@ -109,7 +109,7 @@ def _until(snapshot: Snapshot, memo: Memo) -> float | None:
 def _lately_claimed(snapshot: Snapshot, memo: Memo) -> set[str]:
     """Return the claimed sandboxes, without those whose claims were over before the present burst."""
     instances = snapshot.instances
-    sandboxes = snapshot.sandboxes
+    sandboxes = snapshot.desired.sandboxes
     begin = snapshot.now - BURST_SECONDS
     changed_uids = changed_keys(memo.bursts, instances)
     memo.bursts = instances

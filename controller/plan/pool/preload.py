@@ -44,7 +44,7 @@ def single_flight(builder: PlanBuilder, context: ReconcileContext, decision: Dec
 
 def under_way(snapshot: Snapshot, memo: Memo) -> set[str]:
     """Return the images that pools are pulling (hashes of their names)."""
-    return {fetch.image for uid, fetch in memo.fetches.items() if uid in snapshot.in_flight}
+    return {fetch.image for uid, fetch in memo.fetches.items() if uid in snapshot.progress.in_flight}
 
 
 def pull_for_pool(builder: PlanBuilder, pool: Pool) -> str:
@@ -59,7 +59,7 @@ def pull_for_pool(builder: PlanBuilder, pool: Pool) -> str:
     fetch = memo.fetches.get(uid)
     if fetch is None or fetch.template is not pool.template:
         fetch = Fetch(pool.template, "")
-    if uid not in snapshot.in_flight:
+    if uid not in snapshot.progress.in_flight:
         fetch = _begin_pull(builder, pool, _after_attempt(builder, pool, fetch))
     memo.fetches[uid] = fetch
     return fetch.message
@@ -68,7 +68,7 @@ def pull_for_pool(builder: PlanBuilder, pool: Pool) -> str:
 def _after_attempt(builder: PlanBuilder, pool: Pool, fetch: Fetch) -> Fetch:
     """Return the state of the pull after an attempt that just ended."""
     snapshot = builder.snapshot
-    result = snapshot.results.get(pool.obj.uid)
+    result = snapshot.progress.results.get(pool.obj.uid)
     for _, outcome in result.done if result is not None else ():
         if isinstance(outcome, Ok):
             return replace(fetch, is_here=True, failures=0, message="")
@@ -114,7 +114,8 @@ def _has_container(snapshot: Snapshot, image: str) -> bool:
 
 
 def _is_being_fetched(builder: PlanBuilder, snapshot: Snapshot, image: str) -> bool:
-    busy_instances = (instance for instance in snapshot.instances.values() if instance.uid in snapshot.in_flight)
+    in_flight = snapshot.progress.in_flight
+    busy_instances = (instance for instance in snapshot.instances.values() if instance.uid in in_flight)
     return image in builder.pulling or any(
         not instance.state.container.id for instance in busy_instances if _is_of_image(instance, image)
     )

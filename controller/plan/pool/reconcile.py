@@ -34,7 +34,7 @@ from controller.policy.sandbox import admit_with
 
 def reconcile_pools(builder: PlanBuilder) -> None:
     """Reconcile all pools; the first to give way to pending sandboxes come first."""
-    for pool in preemption.in_order(builder.snapshot.pools.values()):
+    for pool in preemption.in_order(builder.snapshot.desired.pools.values()):
         reconcile_pool(builder, pool)
 
 
@@ -55,7 +55,7 @@ def reconcile_pool(builder: PlanBuilder, pool: Pool) -> None:
     # Of this host alone, as all instances here: warm members, those being removed, and claimed sandboxes.
     local_count = index.counts_by_whole_pool.get(uid, 0)
     claimed = local_count - len(members) - being_removed
-    pressure_message = snapshot.pressure.message()
+    pressure_message = snapshot.host.pressure.message()
     bounded_pool, places_left = _bounded_by_whole(builder, pool)
     turnover = plan_turnover(
         _without_warm_members(bounded_pool) if cordon.drained(snapshot) else bounded_pool,
@@ -73,7 +73,7 @@ def reconcile_pool(builder: PlanBuilder, pool: Pool) -> None:
         missing_image="" if local_count or pressure_message else preload.pull_for_pool(builder, pool),
         host=snapshot.fleet.host,
     )
-    builder.events += pressure.retirement_events(pool.obj.ref, turnover.to_retire, snapshot.pressure, snapshot.now)
+    builder.events += pressure.retirement_events(pool.obj.ref, turnover.to_retire, snapshot.host.pressure, snapshot.now)
     turnover = preemption.give_way(builder, snapshot, pool, turnover, members)
     if places_left is not None and pool.spec is not None and (turnover.new or builder.granted[uid]):
         # Other hosts may add members at the same time: the store checks the maximum once more as it writes.
@@ -100,7 +100,7 @@ def _add_turnover(builder: PlanBuilder, pool: Pool, members: Sequence[Member], t
     action is about.
     """
     snapshot = builder.snapshot
-    busy_uids = snapshot.in_flight | {group.ref.uid for group in builder.groups}
+    busy_uids = snapshot.progress.in_flight | {group.ref.uid for group in builder.groups}
     to_retire = [member for member in turnover.to_retire if member.uid not in busy_uids]
     retired_uids = {member.uid for member in to_retire}
     # In place of the records that this pass decided for them as warm members.
@@ -110,7 +110,7 @@ def _add_turnover(builder: PlanBuilder, pool: Pool, members: Sequence[Member], t
         pool,
         members,
         to_retire,
-        needs_room=_has_pending_sandboxes(builder, pool) or bool(snapshot.pressure.message()),
+        needs_room=_has_pending_sandboxes(builder, pool) or bool(snapshot.host.pressure.message()),
         now=snapshot.now,
     )
 
@@ -135,7 +135,7 @@ def _warm_members(builder: PlanBuilder, pool: Pool, instances: Iterable[Instance
         instance = decided.get(stored.uid, stored)
         name = rendered.config.name if rendered else container_name(sandbox.obj.name, stored.uid)
         container = next(iter(own_containers(snapshot, stored.uid, name, instance.state)), None)
-        hibernates = snapshot.hibernation.available
+        hibernates = snapshot.host.hibernation.available
         member = member_of(pool, instance, container, rendered, snapshot.now, hibernates=hibernates)
         shortage = builder.shortages.get(stored.uid)
         members.append(replace(member, trouble=f"QuotaExceeded: {shortage}") if shortage else member)
@@ -171,7 +171,7 @@ def _offer_to_other_hosts(builder: PlanBuilder, pool: Pool, members: Sequence[Me
     for member in members:
         now = decided.get(member.instance.uid, member.instance)
         new_key = key if member.ready and pool.obj.deleted_at is None else ""
-        is_idle = now.uid not in builder.snapshot.in_flight
+        is_idle = now.uid not in builder.snapshot.progress.in_flight
         if is_idle and now.role == WARM and now.state.claim.ready_key != new_key:
             decided[now.uid] = replace(now, state=replace(now.state, claim=replace(now.state.claim, ready_key=new_key)))
     builder.instances = list(decided.values())

@@ -65,7 +65,7 @@ def without_used(snapshot: Snapshot) -> Snapshot:
 
     A store restored from a backup does not know of the claim, and must never hand such a container out again.
     """
-    if not snapshot.pools:
+    if not snapshot.desired.pools:
         return snapshot
     instances = snapshot.instances
     used_members = {
@@ -75,7 +75,7 @@ def without_used(snapshot: Snapshot) -> Snapshot:
         and is_used(
             instances[uid],
             snapshot.observed.containers.get(uid, ()),
-            snapshot.pools.get(instances[uid].parent_uid),
+            snapshot.desired.pools.get(instances[uid].parent_uid),
         )
     }
     return replace(snapshot, instances=tracked(instances).updated(used_members)) if used_members else snapshot
@@ -385,7 +385,7 @@ def place(snapshot: Snapshot, sandbox: Sandbox, granted: Mapping[str, int]) -> t
     if spec is None or spec.template_ref is None:
         return "", "poolPolicy is Require, and it names no SandboxTemplate"
     full: tuple[str, str] | None = None
-    for _, pool in sorted(snapshot.pools.items()):
+    for _, pool in sorted(snapshot.desired.pools.items()):
         is_match = pool.obj.namespace == sandbox.obj.namespace and pool.obj.deleted_at is None
         if pool.spec is None or not is_match or pool.spec.template_ref != spec.template_ref:
             continue

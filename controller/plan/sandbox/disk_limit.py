@@ -22,21 +22,21 @@ _SOFT = "the limit is soft: what is written is measured about every minute, and 
 
 def over_limit(snapshot: Snapshot) -> frozenset[str]:
     """Return the uids of objects that wrote more than their limit; usually none."""
-    if not snapshot.layers:
+    if not snapshot.measured.layers:
         return frozenset()
     return frozenset(
         uid
         for uid, instance in snapshot.instances.items()
         if instance.reserves.disk_bytes
         for container in snapshot.observed.containers.get(uid, ())
-        if container.id in snapshot.layers
-        and 0 < limit_of(snapshot, uid) < (snapshot.layers[container.id].used_bytes or 0)
+        if container.id in snapshot.measured.layers
+        and 0 < limit_of(snapshot, uid) < (snapshot.measured.layers[container.id].used_bytes or 0)
     )
 
 
 def unmeasured(snapshot: Snapshot) -> Mapping[str, str]:
     """Return why the writable layers of objects can't be measured, by uid; usually none."""
-    troubles = {id_: layer.trouble for id_, layer in snapshot.layers.items() if layer.trouble}
+    troubles = {id_: layer.trouble for id_, layer in snapshot.measured.layers.items() if layer.trouble}
     if not troubles:
         return {}
     return {
@@ -49,7 +49,7 @@ def unmeasured(snapshot: Snapshot) -> Mapping[str, str]:
 
 def limit_of(snapshot: Snapshot, uid: str) -> int:
     """Return the bytes a sandbox may write in its container; 0: unlimited, or not a sandbox."""
-    sandbox = snapshot.sandboxes.get(uid)
+    sandbox = snapshot.desired.sandboxes.get(uid)
     return disk_limit(sandbox.spec, sandbox.template) if sandbox else 0
 
 

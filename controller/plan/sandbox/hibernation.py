@@ -168,14 +168,14 @@ def wakes_at_once(snapshot: Snapshot) -> int:
 
     While the host's processes wait for memory, which each wake needs, they are two: one that hangs holds up no other.
     """
-    if snapshot.pressure.stalls:
+    if snapshot.host.pressure.stalls:
         return _LEAST_WAKES
     return min(_MOST_WAKES, max(_LEAST_WAKES, snapshot.observed.facts.cpus // 2))
 
 
 def count_waking(snapshot: Snapshot) -> int:
     """Return the number of sandboxes that workers are waking now."""
-    instances = (snapshot.instances.get(uid) for uid in snapshot.in_flight)
+    instances = (snapshot.instances.get(uid) for uid in snapshot.progress.in_flight)
     hibernations = (instance.state.memory.hibernation for instance in instances if instance is not None)
     return sum(hibernation is not None and hibernation.phase == "Waking" for hibernation in hibernations)
 

@@ -185,7 +185,7 @@ def volumes_to_reclaim(snapshot: Snapshot, sandbox: Sandbox) -> tuple[str, ...]:
         return ()
     reclaimed = {volume.source for volume in volumes(spec, template, sandbox.obj.name) if volume.is_reclaimed}
     # Most sandboxes reclaim nothing, and a pass with thousands must not compare all with all.
-    for other_sandbox in snapshot.sandboxes.values() if reclaimed else ():
+    for other_sandbox in snapshot.desired.sandboxes.values() if reclaimed else ():
         if other_sandbox.obj.namespace == sandbox.obj.namespace and other_sandbox.obj.uid != sandbox.obj.uid:
             reclaimed -= _kept_by(other_sandbox)
     return tuple(sorted(reclaimed))
@@ -206,7 +206,7 @@ def shared(snapshot: Snapshot, sandbox: Sandbox) -> frozenset[str]:
     """Return the volumes that other sandboxes of its namespace name."""
     return frozenset(
         volume.source
-        for other_sandbox in snapshot.sandboxes.values()
+        for other_sandbox in snapshot.desired.sandboxes.values()
         if other_sandbox.obj.namespace == sandbox.obj.namespace and other_sandbox.obj.uid != sandbox.obj.uid
         if other_sandbox.spec is not None and other_sandbox.template is not None
         for volume in volumes(other_sandbox.spec, other_sandbox.template, other_sandbox.obj.name)

@@ -63,23 +63,23 @@ def context_with(
         was_unguarded=state.security.is_unguarded,
         instance_id=snapshot.instance_id,
         blind=snapshot.observed.blind,
-        probed=snapshot.probes.get(uid),
+        probed=snapshot.measured.probes.get(uid),
         lost=snapshot.observed.lost,
         ends=snapshot.observed.ends,
-        activity=snapshot.activity.get(uid),
-        short_of=snapshot.pressure.critical,
+        activity=snapshot.measured.activity.get(uid),
+        short_of=snapshot.host.pressure.critical,
         written_bytes=layer.used_bytes or 0,
         unmeasured=layer.trouble,
         stale_gpus=gpus.stale(snapshot, uid, rendered, state),
         lost_runtime=drift.lost_runtime(ranked[0] if ranked else None, snapshot.observed.facts),
         volumes=bound.volumes_to_reclaim(snapshot, sandbox),
         replaced_volumes=bound.replaced(snapshot, sandbox),
-        models=snapshot.gateway.sandboxes.get(uid),
+        models=snapshot.models.gateway.sandboxes.get(uid),
         network=network_context(snapshot, sandbox.obj, rendered, state=state, policy=policy, subnets=memo.subnets),
         above_quota=above,
         lacks_user_id=lacking and not state.security.user_id,
         host=snapshot.fleet.host,
-        hibernation=snapshot.hibernation,
+        hibernation=snapshot.host.hibernation,
     )
     return with_taken_names(context, snapshot)
 
@@ -101,7 +101,7 @@ def _above_weights(bounds: Mapping[str, tuple[QuotaBound, ...]], sandbox: Sandbo
 
 
 def _layer(snapshot: Snapshot, ranked: list[Container]) -> LayerUsage:
-    measured = snapshot.layers.get(ranked[0].id) if ranked else None
+    measured = snapshot.measured.layers.get(ranked[0].id) if ranked else None
     return measured or NOT_MEASURED
 
 

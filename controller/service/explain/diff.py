@@ -16,7 +16,7 @@ from controller.kinds.hostquota import stored_quota
 from controller.kinds.meta import StoredObject
 from controller.kinds.planning.action import CreateContainer, RemoveContainer
 from controller.kinds.planning.binding import BOUND_KINDS
-from controller.kinds.planning.snapshot import Pool, Sandbox, Snapshot
+from controller.kinds.planning.snapshot import DesiredObjects, Pool, Sandbox, Snapshot
 from controller.kinds.quota import QuotaSpec, StoredQuota
 from controller.kinds.registry import Kind
 from controller.kinds.sandbox import SandboxSpec
@@ -169,17 +169,21 @@ class Diff:
         if last is None or last.observed.revision == 0:
             raise errors.ServiceUnavailable("the daemon has not observed the engine yet; try again in a moment")
         desired = self._desired(last, numbered)
-        planned_sandboxes = {uid: sandbox for uid, sandbox in last.sandboxes.items() if uid not in desired} | desired
-        quotas = {**last.quotas, **{quota.obj.uid: quota for quota in _quotas(numbered)}}
+        planned_sandboxes = {
+            uid: sandbox for uid, sandbox in last.desired.sandboxes.items() if uid not in desired
+        } | desired
+        quotas = {**last.rules.quotas, **{quota.obj.uid: quota for quota in _quotas(numbered)}}
         objects = [difference.after for difference in numbered if difference.after is not None]
         pools = {
             **pools_of(last, changed_profiles(objects)),
             **{pool.obj.uid: pool for pool in self._pools(last, numbered)},
         }
         before = replace(
-            last, now=self._clock.now(), sandboxes=planned_sandboxes, quotas=quotas, pools={**last.pools, **pools}
+            last,
+            now=self._clock.now(),
+            desired=DesiredObjects(planned_sandboxes, {**last.desired.pools, **pools}),
+            rules=replace(last.rules, quotas=quotas, profiles=profiles_after(last, objects)),
         )
-        before = replace(before, profiles=profiles_after(last, objects))
         policy = as_seen(self._policy, before)
         created = {
             difference.after.uid
@@ -234,7 +238,7 @@ class Diff:
             for difference in differences
             if difference.after is not None and difference.kind.name == "Sandbox"
         }
-        for uid, sandbox in last.sandboxes.items():
+        for uid, sandbox in last.desired.sandboxes.items():
             if uid not in sandboxes and _refers(sandbox) in templates:
                 sandboxes[uid] = self._sandbox(sandbox.obj, templates)
         return {

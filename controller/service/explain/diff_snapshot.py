@@ -26,7 +26,7 @@ def pools_after(
     """Yield the pools among the objects, and the pools of templates among them. `stored` finds other templates."""
     changed_pools = {obj.uid: obj for obj in objects if obj.kind == "SandboxPool"}
     changed_templates = {(obj.namespace, obj.name): obj for obj in objects if obj.kind == "SandboxTemplate"}
-    for uid, obj in {**{uid: pool.obj for uid, pool in last.pools.items()}, **changed_pools}.items():
+    for uid, obj in {**{uid: pool.obj for uid, pool in last.desired.pools.items()}, **changed_pools}.items():
         try:
             spec = SandboxPoolSpec.model_validate(obj.spec)
         except ValidationError:
@@ -58,9 +58,11 @@ def with_claims(world: Snapshot, desired: Sequence[Sandbox], policy: Policy) -> 
         if row is not None:
             instances[row.uid] = row
         claims[sandbox.obj.uid] = replace(sandbox, obj=obj)
-    unclaimed = {uid: sandbox for uid, sandbox in world.sandboxes.items() if uid not in claims}
+    unclaimed = {uid: sandbox for uid, sandbox in world.desired.sandboxes.items() if uid not in claims}
     sandboxes = {**unclaimed, **{sandbox.obj.uid: sandbox for sandbox in claims.values()}}
-    return replace(world, sandboxes=sandboxes, instances=MappingProxyType(instances)), claims
+    return replace(
+        world, desired=replace(world.desired, sandboxes=sandboxes), instances=MappingProxyType(instances)
+    ), claims
 
 
 def _claimed_member(world: Snapshot, sandbox: Sandbox, policy: Policy) -> Instance | None:
@@ -81,7 +83,7 @@ def _claimed_member(world: Snapshot, sandbox: Sandbox, policy: Policy) -> Instan
 def profiles_after(last: Snapshot, objects: Iterable[StoredObject]) -> Mapping[str, StoredProfile]:
     """Return every profile by uid, with those among the objects."""
     changed_by_uid = {obj.uid: stored_profile(obj) for obj in objects if obj.kind == KIND.name}
-    profiles = {**last.profiles, **changed_by_uid}
+    profiles = {**last.rules.profiles, **changed_by_uid}
     return {uid: profile for uid, profile in profiles.items() if profile.obj.deleted_at is None}
 
 
@@ -92,12 +94,12 @@ def changed_profiles(objects: Iterable[StoredObject]) -> Set[str]:
 
 def sandboxes_of(last: Snapshot, names: Set[str]) -> dict[str, Sandbox]:
     """Return the sandboxes with one of these profiles, by uid."""
-    return {uid: sandbox for uid, sandbox in last.sandboxes.items() if profile_of(sandbox) in names}
+    return {uid: sandbox for uid, sandbox in last.desired.sandboxes.items() if profile_of(sandbox) in names}
 
 
 def pools_of(last: Snapshot, names: Set[str]) -> dict[str, Pool]:
     """Return the pools whose template names one of these profiles, by uid."""
-    return {uid: pool for uid, pool in last.pools.items() if profile_of(pool) in names}
+    return {uid: pool for uid, pool in last.desired.pools.items() if profile_of(pool) in names}
 
 
 def profile_of(sandbox: Sandbox | Pool) -> str:

@@ -69,17 +69,17 @@ class ModelServers:
             return MappingProxyType({})
         servers = {
             (server_state.obj.namespace, sandbox_name(server_state.obj.name)): server_state
-            for server_state in snapshot.model_servers.values()
+            for server_state in snapshot.models.servers.values()
             if server_state.spec is not None and server_state.obj.deleted_at is None
         }
         sandboxes: dict[str, StoredObject] = {}
         if servers:
-            for sandbox in snapshot.sandboxes.values():
+            for sandbox in snapshot.desired.sandboxes.values():
                 server = servers.get((sandbox.obj.namespace, sandbox.obj.name))
                 if server is not None:
                     sandboxes[server.obj.uid] = sandbox.obj
         for by_uid in (self._kept, self._failed):
-            for uid in by_uid.keys() - snapshot.model_servers.keys():
+            for uid in by_uid.keys() - snapshot.models.servers.keys():
                 by_uid.pop(uid)
         for server in servers.values():
             self._keep(server, sandboxes.get(server.obj.uid))

@@ -126,7 +126,7 @@ class _CountingAudit:
 def _sandboxes_by_source(snapshot: Snapshot | None) -> _Named:
     """Return the sandboxes that name each source, with the reason of their condition."""
     naming_sandboxes: defaultdict[tuple[str, str, str], list[tuple[str, str]]] = defaultdict(list)
-    for sandbox in snapshot.sandboxes.values() if snapshot is not None else ():
+    for sandbox in snapshot.desired.sandboxes.values() if snapshot is not None else ():
         for source in sandbox.spec.models if sandbox.spec is not None else ():
             kind, ref = (
                 (provider.KIND.name, source.provider_ref)

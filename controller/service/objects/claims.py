@@ -61,7 +61,7 @@ class Claims:
         """
         last = self._snapshot()
         others_claim = self._place.shares_store
-        if obj.kind != "Sandbox" or (not others_claim and (last is None or not last.pools)):
+        if obj.kind != "Sandbox" or (not others_claim and (last is None or not last.desired.pools)):
             return obj
         try:
             spec = SandboxSpec.model_validate(obj.spec)
@@ -70,7 +70,7 @@ class Claims:
         this_host = self._place.host
         was_observed = last is not None and bool(last.observed.at)  # since the daemon's start
         claimed_member = None
-        if last is not None and last.pools and not self._place.is_elsewhere(obj):
+        if last is not None and last.desired.pools and not self._place.is_elsewhere(obj):
             claimed_member = self._take(transaction, last, obj, spec)
         if claimed_member is None and others_claim:
             claimed_member = self._take_stored(transaction, obj, spec, self._place.host_of(obj), besides=this_host)

@@ -45,7 +45,7 @@ class Attest:
         """Attest one sandbox. Raises NotFound; ServiceUnavailable while the engine or the loop has no answer."""
         obj = self._objects.get(kind, namespace, name)
         last = self._snapshot()
-        sandbox = last.sandboxes.get(obj.uid) if last is not None else None
+        sandbox = last.desired.sandboxes.get(obj.uid) if last is not None else None
         if last is None or sandbox is None:
             raise errors.ServiceUnavailable("the daemon has not observed it yet; try again in a moment")
         for container in self._engine.observe().containers.get(obj.uid, ()):

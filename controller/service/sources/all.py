@@ -34,15 +34,15 @@ def make_sources(
 
     def pressure() -> Pressure:
         last = snapshot()
-        return last.pressure if last is not None else NONE
+        return last.host.pressure if last is not None else NONE
 
     def guarded() -> CanaryResult:
         last = snapshot()
-        return last.guarded if last is not None else UNWATCHED
+        return last.host.canary if last is not None else UNWATCHED
 
     def hibernation() -> HibernationAbility:
         last = snapshot()
-        return last.hibernation if last is not None else UNKNOWN_ABILITY
+        return last.host.hibernation if last is not None else UNKNOWN_ABILITY
 
     host = HostSource(
         store,
