@@ -180,7 +180,9 @@ def _rows(snapshot: Snapshot, alive: list[Container], usages: Mapping[str, Usage
         labels = _labels(snapshot, container)
         restarts = instance.state.runs.restarts if instance else None
         is_sandbox = container.uid in snapshot.desired.sandboxes  # its reservation includes its volumes
-        disk = limit_of(snapshot, container.uid) if is_sandbox else instance.reserves.disk_bytes if instance else 0
+        disk = (
+            limit_of(snapshot.desired, container.uid) if is_sandbox else instance.reserves.disk_bytes if instance else 0
+        )
         yield Row(labels, container, usage, restarts, disk or None)
 
 

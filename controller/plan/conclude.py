@@ -9,7 +9,7 @@ from controller.kinds.meta import Event
 from controller.kinds.planning.action import StartContainer
 from controller.kinds.planning.instance_record import REFUSED, SANDBOX, Instance
 from controller.kinds.planning.plan import Deferral, Deletion, Group, ProbeSchedule, Sample, StatusWrite
-from controller.kinds.planning.snapshot import Snapshot
+from controller.kinds.planning.snapshot import DesiredObjects
 from controller.kinds.runtime.container import Limits
 from controller.plan.base.memo import Timer
 from controller.plan.base.plan_builder import PendingAdmission, PlanBuilder
@@ -84,7 +84,7 @@ def _write(
     if decision.finalize:
         builder.finalized.append(context.obj.ref)
         return False
-    builder.events += events_about(builder.snapshot, instance, decision.events)
+    builder.events += events_about(builder.snapshot.desired, instance, decision.events)
     if decision.delete:
         builder.deletions.append(Deletion(context.obj.ref, context.obj.generation, context.now))
     builder.drift[context.obj.uid] = decision.drift
@@ -113,11 +113,11 @@ def _write_egress(builder: PlanBuilder, pending: PendingAdmission, decision: Dec
     return not is_removed and record == stored
 
 
-def events_about(snapshot: Snapshot, instance: Instance | None, events: Iterable[Event]) -> Iterable[Event]:
+def events_about(desired: DesiredObjects, instance: Instance | None, events: Iterable[Event]) -> Iterable[Event]:
     """Return the events; those of a pool's member are about its pool, which has a name that people know."""
     if instance is None or not instance.member_uid:
         return events
-    ref, name = snapshot.desired.pools[instance.parent_uid].obj.ref, instance.state.container.hostname
+    ref, name = desired.pools[instance.parent_uid].obj.ref, instance.state.container.hostname
     return [replace(event, ref=ref, message=f"{name}: {event.message}") for event in events]
 
 

@@ -55,7 +55,7 @@ def withhold_pressure(builder: PlanBuilder, pending: PendingAdmission) -> Withhe
 
 def withhold_cordon(builder: PlanBuilder, pending: PendingAdmission) -> Withheld | None:
     requested_claim = pending.claim
-    message = cordon.pauses(builder.snapshot, requested_claim.base, requested_claim.total)
+    message = cordon.pauses(builder.snapshot.fleet, requested_claim.base, requested_claim.total)
     return Withheld(cordon.REASON, message) if message else None
 
 

@@ -51,7 +51,7 @@ def plan(snapshot: Snapshot, policy: Policy, policy_version: str, memo: Memo | N
     memo = memo if memo is not None else Memo()
     memo.fit(policy_version)
     snapshot = pools.without_used(replace(snapshot, instances=tracked(snapshot.instances)))
-    builder = PlanBuilder(snapshot, policy, memo, pulling=preload.under_way(snapshot, memo))
+    builder = PlanBuilder(snapshot, policy, memo, pulling=preload.under_way(snapshot.progress, memo))
     for step in _STEPS:
         step(builder)
     return _finish(builder)
@@ -191,7 +191,7 @@ def _reconcile_sandbox(builder: PlanBuilder, sandbox: Sandbox, key: Settled) -> 
     state = instance.state if instance else InstanceState()
     if result is not None:
         state = remember(fold(state, result, snapshot.now), result)
-        builder.events += events_about(snapshot, instance, result_events(sandbox.obj, result, snapshot.now))
+        builder.events += events_about(snapshot.desired, instance, result_events(sandbox.obj, result, snapshot.now))
     context = context_with(snapshot, sandbox, builder.policy, builder.memo, state)
     decision = _amended(builder, context, decide(context))
     if decision is None:

@@ -7,7 +7,7 @@ from controller.kinds.common.owner_reference import owner_uids
 from controller.kinds.meta import Condition
 from controller.kinds.modelserver import StoredModelServer
 from controller.kinds.planning.plan import StatusWrite
-from controller.kinds.planning.snapshot import Sandbox, Snapshot
+from controller.kinds.planning.snapshot import ModelView, Sandbox, Snapshot
 from controller.kinds.provider import READY, condition_of
 from controller.plan.base.plan_builder import PlanBuilder
 from controller.plan.base.status_json import dated
@@ -54,14 +54,14 @@ def owned_sandboxes(snapshot: Snapshot, known_sandboxes: Mapping[str, str] | Non
 def _status(server: StoredModelServer, sandbox: Sandbox | None, snapshot: Snapshot) -> dict[str, Any]:
     obj = server.obj
     fields = {"observedGeneration": obj.generation}
-    ready = dated(_ready(server, sandbox, snapshot), condition_of(obj) or None, obj.generation, snapshot.now)
+    ready = dated(_ready(server, sandbox, snapshot.models), condition_of(obj) or None, obj.generation, snapshot.now)
     return {**fields, **({"sandbox": sandbox.obj.name} if sandbox else {}), "conditions": [ready]}
 
 
-def _ready(server: StoredModelServer, sandbox: Sandbox | None, snapshot: Snapshot) -> Condition:
+def _ready(server: StoredModelServer, sandbox: Sandbox | None, models: ModelView) -> Condition:
     if server.spec is None:
         return Condition(READY, "False", "Unreadable", "this version can't read its spec; apply it again")
-    refusal = snapshot.models.gateway.servers.get(server.obj.uid)
+    refusal = models.gateway.servers.get(server.obj.uid)
     if refusal is not None:
         return Condition(READY, "False", refusal.reason, refusal.message)
     if sandbox is None:

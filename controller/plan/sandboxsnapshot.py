@@ -12,7 +12,7 @@ from typing import Any
 from controller.kinds.meta import Condition, StoredObject, stored_condition
 from controller.kinds.observed.observed import Container, State
 from controller.kinds.planning.capture import CaptureRequest
-from controller.kinds.planning.snapshot import Sandbox, Snapshot
+from controller.kinds.planning.snapshot import FleetView, PlanningRules, Sandbox, Snapshot
 from controller.kinds.quota import HardQuota
 from controller.kinds.runtime.snapshot import SnapshotContent
 from controller.kinds.sandbox import Template
@@ -130,7 +130,7 @@ def plan_snapshots(view: View, snapshot: Snapshot, policy: Policy) -> SnapshotPl
     wakes: list[float] = []
     sandboxes = {(sandbox.obj.namespace, sandbox.obj.name): sandbox for sandbox in snapshot.desired.sandboxes.values()}
     for obj in view.objects.values():
-        if obj.uid in view.busy_uids or not _is_here(obj, view, sandboxes, snapshot):
+        if obj.uid in view.busy_uids or not _is_here(obj, view, sandboxes, snapshot.fleet):
             continue
         steps += _steps(obj, view, snapshot, sandboxes=sandboxes, policy=policy, wakes=wakes)
     steps += _periodic(view, snapshot, wakes)
@@ -138,16 +138,14 @@ def plan_snapshots(view: View, snapshot: Snapshot, policy: Policy) -> SnapshotPl
     return SnapshotPlan(tuple(steps), strays, min(wakes, default=None))
 
 
-def _is_here(obj: StoredObject, view: View, sandboxes: Mapping[tuple[str, str], Sandbox], snapshot: Snapshot) -> bool:
+def _is_here(obj: StoredObject, view: View, sandboxes: Mapping[tuple[str, str], Sandbox], fleet: FleetView) -> bool:
     """Return True if this host decides: it has the files, or the sandbox, or leads where nobody has either."""
     host = obj.status.get("host", "")
     if host:
-        return bool(host == snapshot.fleet.host)
+        return bool(host == fleet.host)
     if obj.spec.get("imported"):
-        return obj.uid in view.contents or obj.uid in view.cut_off or snapshot.fleet.leads
-    return (
-        obj.uid in view.contents or (obj.namespace, _sandbox_name(obj)) in sandboxes or not snapshot.fleet.shares_store
-    )
+        return obj.uid in view.contents or obj.uid in view.cut_off or fleet.leads
+    return obj.uid in view.contents or (obj.namespace, _sandbox_name(obj)) in sandboxes or not fleet.shares_store
 
 
 def _steps(
@@ -227,7 +225,7 @@ def _request(
         return Condition(CAPTURED, "Unknown", "EngineUnreachable", context.blind), None
     if container is None or container.state not in _READY or _is_starting(container):
         return Condition(CAPTURED, "Unknown", "SandboxStarting", f"waits for sandbox `{name}` to have started"), None
-    room = _room(obj, snapshot, used_bytes)
+    room = _room(obj, snapshot.rules, used_bytes)
     if room is not None and room <= 0:
         message = "the snapshots of its namespace have all the size that a Quota allows; delete some"
         return Condition(CAPTURED, "False", "QuotaExceeded", message), None
@@ -244,7 +242,7 @@ def _request(
         bind=bind,
         tmpfs=tuple(folder.path for folder in config.tmpfs if folder.path not in slots),
         writable=not config.read_only_root,
-        shared=shared(snapshot, sandbox),
+        shared=shared(snapshot.desired, sandbox),
         parent=config.restore_from,
         spec=dict(sandbox.obj.spec),
         template=_plain(sandbox.template),
@@ -253,11 +251,11 @@ def _request(
     return Condition(CAPTURED, "Unknown", "Capturing", ""), request
 
 
-def _room(obj: StoredObject, snapshot: Snapshot, used_bytes: int) -> int | None:
+def _room(obj: StoredObject, rules: PlanningRules, used_bytes: int) -> int | None:
     """Return the bytes that the quotas leave for the files of a snapshot; None: no quota bounds them."""
     limits = [
         quota.spec.hard.snapshot_storage
-        for quota in snapshot.rules.quotas.values()
+        for quota in rules.quotas.values()
         if quota.obj.namespace == obj.namespace and quota.spec is not None and isinstance(quota.spec.hard, HardQuota)
     ]
     return min((int(limit) - used_bytes for limit in limits if limit is not None), default=None)
@@ -321,7 +319,7 @@ def _next(
     due: float,
 ) -> Iterator[Step]:
     """Yield the next snapshot of a sandbox; in a full namespace its oldest one gives way, unless it is the only one."""
-    most = _most_snapshots(sandbox, snapshot)
+    most = _most_snapshots(sandbox, snapshot.rules)
     stored = [obj for obj in view.objects.values() if obj.namespace == sandbox.namespace]
     count = len(stored)
     if most is None or count < most:
@@ -337,11 +335,11 @@ def _next(
     yield Postpone(sandbox, message, due)
 
 
-def _most_snapshots(sandbox: StoredObject, snapshot: Snapshot) -> int | None:
+def _most_snapshots(sandbox: StoredObject, rules: PlanningRules) -> int | None:
     """Return how many snapshots the quotas allow in a sandbox's namespace; None: no quota bounds them."""
     limits = [
         quota.spec.hard.snapshots
-        for quota in snapshot.rules.quotas.values()
+        for quota in rules.quotas.values()
         if quota.obj.namespace == sandbox.namespace
         and quota.spec is not None
         and isinstance(quota.spec.hard, HardQuota)

@@ -50,4 +50,4 @@ def test_a_disk_limit_is_of_the_container_alone(harness: LoopHarness) -> None:
     assert record.reserves.disk_bytes == 12 << 20
     snapshot = harness.reconcile_pass.last
     assert snapshot is not None
-    assert limit_of(snapshot, record.uid) == 4 << 20
+    assert limit_of(snapshot.desired, record.uid) == 4 << 20

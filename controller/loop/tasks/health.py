@@ -97,7 +97,7 @@ class HealthWatch:
             if sandbox is not None:  # not a pool's member
                 run = sample.container.run
                 layer = layers.get(sample.container.id)
-                most = limit_of(snapshot, uid)  # may be exceeded where it is not enforced
+                most = limit_of(snapshot.desired, uid)  # may be exceeded where it is not enforced
                 shares = {**shares_of(sample), "layer": _share(layer.used_bytes if layer else None, most)}
                 limits = {**_limits(sample), "layer": f"its limit of {format_bytes(most)}"}
                 yield (uid, run), sandbox.obj.ref, shares, limits

@@ -1,29 +1,27 @@
 """A cordoned host: nothing new starts on it. What holds its capacity goes on, restarts too, as on a Kubernetes node."""
 
 from controller.kinds.host import StoredHost
-from controller.kinds.planning.snapshot import Snapshot
+from controller.kinds.planning.snapshot import FleetView
 from controller.kinds.runtime.container import Limits
 
 REASON = "HostCordoned"
 
 
-def pauses(snapshot: Snapshot, reserved: Limits, requested: Limits) -> str:
+def pauses(fleet: FleetView, reserved: Limits, requested: Limits) -> str:
     """Return the message of a start that has to wait; empty when it need not, or nothing is started.
 
     Only this host counts: another one's cordon closes that one.
     """
     if reserved.pids or not requested.pids:
         return ""
-    own_hosts = (host for host in snapshot.fleet.hosts.values() if host.obj.name == snapshot.fleet.host)
+    own_hosts = (host for host in fleet.hosts.values() if host.obj.name == fleet.host)
     return next(filter(None, map(_closed, own_hosts)), "")
 
 
-def drained(snapshot: Snapshot) -> bool:
+def drained(fleet: FleetView) -> bool:
     """Return True if this host is being emptied."""
     return any(
-        host.spec is not None and host.spec.drained
-        for host in snapshot.fleet.hosts.values()
-        if host.obj.name == snapshot.fleet.host
+        host.spec is not None and host.spec.drained for host in fleet.hosts.values() if host.obj.name == fleet.host
     )
 
 

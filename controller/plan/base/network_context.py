@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from controller.kinds.common.labels import egress_uid, local_name, peers_name, public_name, sealed_name
 from controller.kinds.meta import StoredObject
-from controller.kinds.observed.observed import Container
+from controller.kinds.observed.observed import Container, Observation
 from controller.kinds.planning.instance_record import Instance
 from controller.kinds.planning.instance_state import InstanceState
 from controller.kinds.planning.snapshot import Snapshot
@@ -73,7 +73,7 @@ def network_context(
     # A network of its name and another's label is not its own, and is not removed with it.
     if network is not None and network.uid != obj.uid:
         network = None
-    bridges = _bridges(snapshot, obj)
+    bridges = _bridges(snapshot.observed, obj)
     if rendered is not None and rendered.open is not None:
         subnets_of = {bridge.name: bridge.subnet for bridge in bridges}
         # The subnet of a bridge that it is moved away from would make both networks overlap.
@@ -93,7 +93,7 @@ def network_context(
         subnet = egress.subnet_for(obj.uid, policy.network_range, used_subnets)
         # The next object of this pass must not get the same one.
         used_subnets.add(subnet)
-    shared = _peers(snapshot, obj)
+    shared = _peers(snapshot.observed, obj)
     joins = rendered is not None and rendered.config.joins_peers
     peers_subnet = _peers_subnet(snapshot, obj, state, bridge=shared, policy=policy, subnets=subnets) if joins else ""
     return NetworkContext(
@@ -115,8 +115,8 @@ def network_context(
     )
 
 
-def _peers(snapshot: Snapshot, obj: StoredObject) -> Network | None:
-    bridge = snapshot.observed.networks.get(peers_name(obj.namespace))
+def _peers(observed: Observation, obj: StoredObject) -> Network | None:
+    bridge = observed.networks.get(peers_name(obj.namespace))
     return bridge if bridge is not None and bridge.role == peers.ROLE and not bridge.uid else None
 
 
@@ -154,8 +154,8 @@ def _peers_subnet(
     return chosen
 
 
-def _bridges(snapshot: Snapshot, obj: StoredObject) -> tuple[Network, ...]:
-    networks = snapshot.observed.networks
+def _bridges(observed: Observation, obj: StoredObject) -> tuple[Network, ...]:
+    networks = observed.networks
     candidates = (networks.get(name) for name in (public_name(obj.uid), local_name(obj.uid))) if networks else ()
     return tuple(network for network in candidates if network is not None and network.uid == obj.uid)
 

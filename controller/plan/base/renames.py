@@ -4,23 +4,20 @@ Two of ours that have each other's names can't be renamed at once: the engine re
 them first gets a name that nothing else has.
 """
 
-from controller.kinds.observed.observed import Container
+from controller.kinds.observed.observed import Container, Observation
 from controller.kinds.planning.action import RenameContainer
-from controller.kinds.planning.snapshot import Snapshot
 from controller.plan.base.reconcile_context import ReconcileContext, replace_if_changed
 
 NAME_CONFLICT = "NameConflict"
 
 
-def with_taken_names(context: ReconcileContext, snapshot: Snapshot) -> ReconcileContext:
+def with_taken_names(context: ReconcileContext, observed: Observation) -> ReconcileContext:
     """Return the context with the names of other objects' containers, if a name was in the way before."""
     failure = context.state.backoff.failure
     if failure is None or failure.reason != NAME_CONFLICT:
         return context
     mine = {container.uid for container in (context.container, *context.network.containers) if container is not None}
-    names = (
-        container.name for uid, group in snapshot.observed.containers.items() if uid not in mine for container in group
-    )
+    names = (container.name for uid, group in observed.containers.items() if uid not in mine for container in group)
     return replace_if_changed(context, taken_names=frozenset(names))
 
 

@@ -8,10 +8,10 @@ from dataclasses import fields, replace
 from typing import Any
 
 from controller.kinds.meta import Event, StoredObject
-from controller.kinds.observed.observed import Container
+from controller.kinds.observed.observed import Container, Observation
 from controller.kinds.planning.instance_record import WARM, Instance
 from controller.kinds.planning.instance_state import InstanceState
-from controller.kinds.planning.snapshot import Pool, Sandbox, Snapshot
+from controller.kinds.planning.snapshot import DesiredObjects, Pool, Sandbox, Snapshot
 from controller.kinds.quota import amount_of, pool_scope
 from controller.kinds.runtime.container import ContainerConfig
 from controller.kinds.sandbox import SandboxSpec, Template
@@ -35,13 +35,13 @@ def claimed_state(state: InstanceState) -> InstanceState:
     return replace(fresh, claim=replace(fresh.claim, launch="Warm", launch_reason="", is_pending=True))
 
 
-def pools_for(snapshot: Snapshot, obj: StoredObject, spec: SandboxSpec) -> list[Pool]:
+def pools_for(desired: DesiredObjects, obj: StoredObject, spec: SandboxSpec) -> list[Pool]:
     """Return the pools of the sandbox's template, those of the highest priority first, then by name."""
     if spec.template_ref is None or spec.pool_policy == "Never":
         return []
     pools = [
         pool
-        for pool in snapshot.desired.pools.values()
+        for pool in desired.pools.values()
         if pool.obj.namespace == obj.namespace and pool.spec and pool.spec.template_ref == spec.template_ref
     ]
     return sorted(pools, key=lambda pool: (-pool.spec.priority if pool.spec else 0, pool.obj.name))
@@ -51,7 +51,7 @@ def candidates(snapshot: Snapshot, obj: StoredObject, spec: SandboxSpec) -> list
     """Return the members that it may take over if they fit, oldest first, each with its pool."""
     if spec.run_state != "Running" or snapshot.observed.blind:
         return []
-    own_pools = [pool for pool in pools_for(snapshot, obj, spec) if pool.obj.deleted_at is None]
+    own_pools = [pool for pool in pools_for(snapshot.desired, obj, spec) if pool.obj.deleted_at is None]
     pools = {pool.obj.uid: pool for pool in own_pools if not sharing([pool])}
     index = index_of(snapshot.instances)
     pool_members = (snapshot.instances[uid] for pool in pools for uid in index.members.get(pool, ()))
@@ -64,10 +64,10 @@ def candidates(snapshot: Snapshot, obj: StoredObject, spec: SandboxSpec) -> list
     return [(pools[member.parent_uid], member) for member in members]
 
 
-def fits(snapshot: Snapshot, pool: Pool, member: Instance, spec: SandboxSpec, policy: Policy) -> bool:
+def fits(observed: Observation, pool: Pool, member: Instance, spec: SandboxSpec, policy: Policy) -> bool:
     """Return True if the sandbox may have this member: it is ready, and what the sandbox asks for."""
-    observed = snapshot.observed.containers.get(member.uid, ())
-    own_containers = [container for container in observed if container.id == member.state.container.id]
+    containers = observed.containers.get(member.uid, ())
+    own_containers = [container for container in containers if container.id == member.state.container.id]
     if (
         len(own_containers) != 1
         or is_used(member, own_containers, pool)
@@ -133,7 +133,7 @@ def _could_be_warm(snapshot: Snapshot, sandbox: Sandbox) -> bool:
     """Return True if a pool could have served it when it was created: only then are members claimed."""
     if sandbox.spec is None or sandbox.obj.generation != 1:
         return False
-    pools = pools_for(snapshot, sandbox.obj, sandbox.spec)
+    pools = pools_for(snapshot.desired, sandbox.obj, sandbox.spec)
     return any(pool.obj.created_at <= sandbox.obj.created_at for pool in pools)
 
 
@@ -144,7 +144,7 @@ def cold(snapshot: Snapshot, sandbox: Sandbox, policy: Policy) -> str:
         return "its template is its own; pools have members of a SandboxTemplate"
     if spec.pool_policy == "Never":
         return "poolPolicy is Never"
-    pools = pools_for(snapshot, sandbox.obj, spec)
+    pools = pools_for(snapshot.desired, sandbox.obj, spec)
     if not pools:
         return f"there is no SandboxPool of template `{spec.template_ref.name}`"
     message = [f"pool `{pool.obj.name}` {_missing(pool, sandbox, policy)}" for pool in pools]

@@ -72,7 +72,7 @@ def launch(builder: PlanBuilder, context: ReconcileContext, decision: Decision) 
     if (
         spec is not None
         and not before.claim.launch
-        and (message := sharing(claim_candidates.pools_for(snapshot, obj, spec)))
+        and (message := sharing(claim_candidates.pools_for(snapshot.desired, obj, spec)))
     ):
         return Decision(before, SHARED, message)
     sandbox = Sandbox(obj, spec)

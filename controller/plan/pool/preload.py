@@ -9,7 +9,7 @@ from controller.kinds.planning.action import BuildImage, PullImage
 from controller.kinds.planning.instance_record import Instance
 from controller.kinds.planning.outcome import Ok, Waiting
 from controller.kinds.planning.plan import Group
-from controller.kinds.planning.snapshot import Pool, Snapshot
+from controller.kinds.planning.snapshot import PassProgress, Pool, Snapshot
 from controller.plan.base.backoff import CALL_LONGEST_SECONDS, call_delay_seconds, lacks_image, waits
 from controller.plan.base.events import result_events
 from controller.plan.base.members import member_spec
@@ -42,9 +42,9 @@ def single_flight(builder: PlanBuilder, context: ReconcileContext, decision: Dec
     return decision
 
 
-def under_way(snapshot: Snapshot, memo: Memo) -> set[str]:
+def under_way(progress: PassProgress, memo: Memo) -> set[str]:
     """Return the images that pools are pulling (hashes of their names)."""
-    return {fetch.image for uid, fetch in memo.fetches.items() if uid in snapshot.progress.in_flight}
+    return {fetch.image for uid, fetch in memo.fetches.items() if uid in progress.in_flight}
 
 
 def pull_for_pool(builder: PlanBuilder, pool: Pool) -> str:

@@ -58,7 +58,7 @@ def reconcile_pool(builder: PlanBuilder, pool: Pool) -> None:
     pressure_message = snapshot.host.pressure.message()
     bounded_pool, places_left = _bounded_by_whole(builder, pool)
     turnover = plan_turnover(
-        _without_warm_members(bounded_pool) if cordon.drained(snapshot) else bounded_pool,
+        _without_warm_members(bounded_pool) if cordon.drained(snapshot.fleet) else bounded_pool,
         members,
         PoolCount(
             being_removed=being_removed,
@@ -134,7 +134,7 @@ def _warm_members(builder: PlanBuilder, pool: Pool, instances: Iterable[Instance
         rendered, _ = rendered_with(sandbox, policy, memo, stored.state)
         instance = decided.get(stored.uid, stored)
         name = rendered.config.name if rendered else container_name(sandbox.obj.name, stored.uid)
-        container = next(iter(own_containers(snapshot, stored.uid, name, instance.state)), None)
+        container = next(iter(own_containers(snapshot.observed, stored.uid, name, instance.state)), None)
         hibernates = snapshot.host.hibernation.available
         member = member_of(pool, instance, container, rendered, snapshot.now, hibernates=hibernates)
         shortage = builder.shortages.get(stored.uid)

@@ -10,7 +10,7 @@ from dataclasses import replace
 from controller.kinds.common.quantity import format_bytes
 from controller.kinds.meta import Condition
 from controller.kinds.planning.instance_state import DiskExcess, InstanceState
-from controller.kinds.planning.snapshot import Snapshot
+from controller.kinds.planning.snapshot import DesiredObjects, Snapshot
 from controller.plan.base.reconcile_context import ALIVE, ReconcileContext
 from controller.policy.container.disk import in_memory
 from controller.policy.sandbox import disk_limit
@@ -30,7 +30,7 @@ def over_limit(snapshot: Snapshot) -> frozenset[str]:
         if instance.reserves.disk_bytes
         for container in snapshot.observed.containers.get(uid, ())
         if container.id in snapshot.measured.layers
-        and 0 < limit_of(snapshot, uid) < (snapshot.measured.layers[container.id].used_bytes or 0)
+        and 0 < limit_of(snapshot.desired, uid) < (snapshot.measured.layers[container.id].used_bytes or 0)
     )
 
 
@@ -47,9 +47,9 @@ def unmeasured(snapshot: Snapshot) -> Mapping[str, str]:
     }
 
 
-def limit_of(snapshot: Snapshot, uid: str) -> int:
+def limit_of(desired: DesiredObjects, uid: str) -> int:
     """Return the bytes a sandbox may write in its container; 0: unlimited, or not a sandbox."""
-    sandbox = snapshot.desired.sandboxes.get(uid)
+    sandbox = desired.sandboxes.get(uid)
     return disk_limit(sandbox.spec, sandbox.template) if sandbox else 0
 
 

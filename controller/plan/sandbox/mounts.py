@@ -10,7 +10,7 @@ from dataclasses import replace
 from controller.kinds.common.labels import container_name
 from controller.kinds.observed.observed import Container, State
 from controller.kinds.planning.action import Action
-from controller.kinds.planning.snapshot import Sandbox, Snapshot
+from controller.kinds.planning.snapshot import DesiredObjects, Sandbox
 from controller.kinds.runtime.container import ContainerConfig
 from controller.kinds.runtime.mount import BindMounts, BoundMount, Mount, RemoveVolumes, Slot
 from controller.kinds.sandbox import SandboxSpec, keeps_files, restore_source
@@ -178,35 +178,34 @@ def as_bound(context: ReconcileContext, config: ContainerConfig) -> ContainerCon
     return replace(config, mounts=tuple(bound_mounts))
 
 
-def volumes_to_reclaim(snapshot: Snapshot, sandbox: Sandbox) -> tuple[str, ...]:
+def volumes_to_reclaim(desired: DesiredObjects, sandbox: Sandbox) -> tuple[str, ...]:
     """Return the volumes to be removed with a sandbox: marked so by it, and named by no other sandbox."""
     spec, template = sandbox.spec, sandbox.template
     if sandbox.obj.deleted_at is None or sandbox.obj.kind != "Sandbox" or spec is None or template is None:
         return ()
     reclaimed = {volume.source for volume in volumes(spec, template, sandbox.obj.name) if volume.is_reclaimed}
     # Most sandboxes reclaim nothing, and a pass with thousands must not compare all with all.
-    for other_sandbox in snapshot.desired.sandboxes.values() if reclaimed else ():
+    for other_sandbox in desired.sandboxes.values() if reclaimed else ():
         if other_sandbox.obj.namespace == sandbox.obj.namespace and other_sandbox.obj.uid != sandbox.obj.uid:
             reclaimed -= _kept_by(other_sandbox)
     return tuple(sorted(reclaimed))
 
 
-def replaced(snapshot: Snapshot, sandbox: Sandbox) -> tuple[str, ...]:
+def replaced(desired: DesiredObjects, sandbox: Sandbox) -> tuple[str, ...]:
     """Return the volumes whose files a rollback replaces: those that no other sandbox names."""
     spec, template = sandbox.spec, sandbox.template
     source = restore_source(spec, template) if spec is not None and template is not None else None
     if spec is None or template is None or source is None or source.at is None:
         return ()
-    return tuple(
-        sorted({volume.source for volume in volumes(spec, template, sandbox.obj.name)} - shared(snapshot, sandbox))
-    )
+    sources = {volume.source for volume in volumes(spec, template, sandbox.obj.name)}
+    return tuple(sorted(sources - shared(desired, sandbox)))
 
 
-def shared(snapshot: Snapshot, sandbox: Sandbox) -> frozenset[str]:
+def shared(desired: DesiredObjects, sandbox: Sandbox) -> frozenset[str]:
     """Return the volumes that other sandboxes of its namespace name."""
     return frozenset(
         volume.source
-        for other_sandbox in snapshot.desired.sandboxes.values()
+        for other_sandbox in desired.sandboxes.values()
         if other_sandbox.obj.namespace == sandbox.obj.namespace and other_sandbox.obj.uid != sandbox.obj.uid
         if other_sandbox.spec is not None and other_sandbox.template is not None
         for volume in volumes(other_sandbox.spec, other_sandbox.template, other_sandbox.obj.name)

@@ -3,10 +3,10 @@
 from collections.abc import Mapping
 
 from controller.kinds.common.labels import container_name
-from controller.kinds.observed.observed import Container, State
+from controller.kinds.observed.observed import Container, Observation, State
 from controller.kinds.observed.usage import NOT_MEASURED, LayerUsage
 from controller.kinds.planning.instance_state import InstanceState
-from controller.kinds.planning.snapshot import Sandbox, Snapshot
+from controller.kinds.planning.snapshot import Measurements, Sandbox, Snapshot
 from controller.kinds.sandbox import SandboxSpec
 from controller.plan.base.memo import KnownRender, Memo, RenderedKey
 from controller.plan.base.network_context import network_context
@@ -40,7 +40,7 @@ def context_with(
     )
     rendered, refusals = rendered_with(sandbox, policy, memo, expected)
     name = rendered.config.name if rendered else container_name(sandbox.obj.name, uid)
-    ranked = own_containers(snapshot, uid, name, state)
+    ranked = own_containers(snapshot.observed, uid, name, state)
     if lacking := user_ids.lacks_user_id(sandbox.obj, rendered, state, ranked) and not snapshot.observed.blind:
         state = replace_if_changed(
             state, security=replace_if_changed(state.security, user_id=memo.user_id(snapshot, uid, policy))
@@ -50,7 +50,7 @@ def context_with(
     if state.security.user_id != expected.security.user_id:
         rendered, refusals = rendered_with(sandbox, policy, memo, state)
     above = _above_weights(memo.weight_bounds(snapshot), sandbox, rendered)
-    layer = _layer(snapshot, ranked)
+    layer = _layer(snapshot.measured, ranked)
     context = ReconcileContext(
         now=snapshot.now,
         obj=sandbox.obj,
@@ -72,8 +72,8 @@ def context_with(
         unmeasured=layer.trouble,
         stale_gpus=gpus.stale(snapshot, uid, rendered, state),
         lost_runtime=drift.lost_runtime(ranked[0] if ranked else None, snapshot.observed.facts),
-        volumes=bound.volumes_to_reclaim(snapshot, sandbox),
-        replaced_volumes=bound.replaced(snapshot, sandbox),
+        volumes=bound.volumes_to_reclaim(snapshot.desired, sandbox),
+        replaced_volumes=bound.replaced(snapshot.desired, sandbox),
         models=snapshot.models.gateway.sandboxes.get(uid),
         network=network_context(snapshot, sandbox.obj, rendered, state=state, policy=policy, subnets=memo.subnets),
         above_quota=above,
@@ -81,12 +81,12 @@ def context_with(
         host=snapshot.fleet.host,
         hibernation=snapshot.host.hibernation,
     )
-    return with_taken_names(context, snapshot)
+    return with_taken_names(context, snapshot.observed)
 
 
-def own_containers(snapshot: Snapshot, uid: str, name: str, state: InstanceState) -> list[Container]:
+def own_containers(observed: Observation, uid: str, name: str, state: InstanceState) -> list[Container]:
     """Return an object's containers, the one that counts first. `name` is the one that its container gets."""
-    own = [container for container in snapshot.observed.containers.get(uid, ()) if _is_own(container, name, state)]
+    own = [container for container in observed.containers.get(uid, ()) if _is_own(container, name, state)]
     return own if len(own) < 2 else sorted(own, key=lambda container: _rank(container, name))
 
 
@@ -100,9 +100,9 @@ def _above_weights(bounds: Mapping[str, tuple[QuotaBound, ...]], sandbox: Sandbo
     return "; ".join(f"spec.{path}: {message}" for path, message in exceeded)
 
 
-def _layer(snapshot: Snapshot, ranked: list[Container]) -> LayerUsage:
-    measured = snapshot.measured.layers.get(ranked[0].id) if ranked else None
-    return measured or NOT_MEASURED
+def _layer(measured: Measurements, ranked: list[Container]) -> LayerUsage:
+    layer = measured.layers.get(ranked[0].id) if ranked else None
+    return layer or NOT_MEASURED
 
 
 def _is_own(container: Container, wanted_name: str, state: InstanceState) -> bool:

@@ -175,14 +175,14 @@ class Diff:
         quotas = {**last.rules.quotas, **{quota.obj.uid: quota for quota in _quotas(numbered)}}
         objects = [difference.after for difference in numbered if difference.after is not None]
         pools = {
-            **pools_of(last, changed_profiles(objects)),
+            **pools_of(last.desired, changed_profiles(objects)),
             **{pool.obj.uid: pool for pool in self._pools(last, numbered)},
         }
         before = replace(
             last,
             now=self._clock.now(),
             desired=DesiredObjects(planned_sandboxes, {**last.desired.pools, **pools}),
-            rules=replace(last.rules, quotas=quotas, profiles=profiles_after(last, objects)),
+            rules=replace(last.rules, quotas=quotas, profiles=profiles_after(last.rules, objects)),
         )
         policy = as_seen(self._policy, before)
         created = {
@@ -223,7 +223,9 @@ class Diff:
                 return self._store.get("SandboxTemplate", namespace, name)
 
         return list(
-            pools_after(last, [difference.after for difference in differences if difference.after is not None], stored)
+            pools_after(
+                last.desired, [difference.after for difference in differences if difference.after is not None], stored
+            )
         )
 
     def _desired(self, last: Snapshot, differences: Sequence[Difference]) -> dict[str, Sandbox]:
@@ -243,7 +245,8 @@ class Diff:
                 sandboxes[uid] = self._sandbox(sandbox.obj, templates)
         return {
             **sandboxes_of(
-                last, changed_profiles(difference.after for difference in differences if difference.after is not None)
+                last.desired,
+                changed_profiles(difference.after for difference in differences if difference.after is not None),
             ),
             **sandboxes,
         }

@@ -8,7 +8,7 @@ from pydantic import ValidationError
 
 from controller.kinds.meta import StoredObject
 from controller.kinds.planning.instance_record import Instance
-from controller.kinds.planning.snapshot import Pool, Sandbox, Snapshot
+from controller.kinds.planning.snapshot import DesiredObjects, PlanningRules, Pool, Sandbox, Snapshot
 from controller.kinds.sandbox import Template, at_own_level
 from controller.kinds.sandboxpool import SandboxPoolSpec
 from controller.kinds.sandboxtemplate import SandboxTemplateSpec
@@ -21,12 +21,12 @@ from controller.service.objects.claims import handed_over
 
 
 def pools_after(
-    last: Snapshot, objects: Sequence[StoredObject], stored: Callable[[str, str], StoredObject | None]
+    desired: DesiredObjects, objects: Sequence[StoredObject], stored: Callable[[str, str], StoredObject | None]
 ) -> Iterator[Pool]:
     """Yield the pools among the objects, and the pools of templates among them. `stored` finds other templates."""
     changed_pools = {obj.uid: obj for obj in objects if obj.kind == "SandboxPool"}
     changed_templates = {(obj.namespace, obj.name): obj for obj in objects if obj.kind == "SandboxTemplate"}
-    for uid, obj in {**{uid: pool.obj for uid, pool in last.desired.pools.items()}, **changed_pools}.items():
+    for uid, obj in {**{uid: pool.obj for uid, pool in desired.pools.items()}, **changed_pools}.items():
         try:
             spec = SandboxPoolSpec.model_validate(obj.spec)
         except ValidationError:
@@ -70,7 +70,7 @@ def _claimed_member(world: Snapshot, sandbox: Sandbox, policy: Policy) -> Instan
     if sandbox.spec is None or shortages.waits_behind_shortage(world, sandbox.obj, sandbox.spec):
         return None
     for pool, member in claim_candidates.candidates(world, sandbox.obj, sandbox.spec):
-        if pool.template is None or not claim_candidates.fits(world, pool, member, sandbox.spec, policy):
+        if pool.template is None or not claim_candidates.fits(world.observed, pool, member, sandbox.spec, policy):
             continue
         level = policy.levels[at_own_level(sandbox.spec, pool.template).security_level]
         desired = reserved(sandbox.spec, pool.template, level.limits)
@@ -80,10 +80,10 @@ def _claimed_member(world: Snapshot, sandbox: Sandbox, policy: Policy) -> Instan
     return None
 
 
-def profiles_after(last: Snapshot, objects: Iterable[StoredObject]) -> Mapping[str, StoredProfile]:
+def profiles_after(rules: PlanningRules, objects: Iterable[StoredObject]) -> Mapping[str, StoredProfile]:
     """Return every profile by uid, with those among the objects."""
     changed_by_uid = {obj.uid: stored_profile(obj) for obj in objects if obj.kind == KIND.name}
-    profiles = {**last.rules.profiles, **changed_by_uid}
+    profiles = {**rules.profiles, **changed_by_uid}
     return {uid: profile for uid, profile in profiles.items() if profile.obj.deleted_at is None}
 
 
@@ -92,14 +92,14 @@ def changed_profiles(objects: Iterable[StoredObject]) -> Set[str]:
     return {obj.name for obj in objects if obj.kind == KIND.name}
 
 
-def sandboxes_of(last: Snapshot, names: Set[str]) -> dict[str, Sandbox]:
+def sandboxes_of(desired: DesiredObjects, names: Set[str]) -> dict[str, Sandbox]:
     """Return the sandboxes with one of these profiles, by uid."""
-    return {uid: sandbox for uid, sandbox in last.desired.sandboxes.items() if profile_of(sandbox) in names}
+    return {uid: sandbox for uid, sandbox in desired.sandboxes.items() if profile_of(sandbox) in names}
 
 
-def pools_of(last: Snapshot, names: Set[str]) -> dict[str, Pool]:
+def pools_of(desired: DesiredObjects, names: Set[str]) -> dict[str, Pool]:
     """Return the pools whose template names one of these profiles, by uid."""
-    return {uid: pool for uid, pool in last.desired.pools.items() if profile_of(pool) in names}
+    return {uid: pool for uid, pool in desired.pools.items() if profile_of(pool) in names}
 
 
 def profile_of(sandbox: Sandbox | Pool) -> str:

@@ -92,7 +92,7 @@ class Claims:
         if isinstance(claimed_member, tuple):
             self._meter.count("paddock_pool_claims_total", namespace=obj.namespace, pool=claimed_member[0].parent_name)
             return
-        for pool in claim_candidates.pools_for(last, obj, spec) if last else ():
+        for pool in claim_candidates.pools_for(last.desired, obj, spec) if last else ():
             self._meter.count("paddock_pool_claim_misses_total", namespace=obj.namespace, pool=pool.obj.name)
 
     def _take(
@@ -104,7 +104,7 @@ class Claims:
         if shortages.waits_behind_shortage(last, obj, spec):
             return None
         for pool, member in _still_members(transaction, claim_candidates.candidates(last, obj, spec)):
-            if not claim_candidates.fits(last, pool, member, spec, policy) or pool.template is None:
+            if not claim_candidates.fits(last.observed, pool, member, spec, policy) or pool.template is None:
                 continue
             level = policy.levels[at_own_level(spec, pool.template).security_level]
             desired = reserved(spec, pool.template, level.limits)
