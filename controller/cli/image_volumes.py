@@ -37,7 +37,8 @@ def with_image_volumes(template: dict[str, Any], volumes: Sequence[str]) -> dict
 
     Raises CliError for a VOLUME where none can be.
     """
-    from controller.documents.compose.mounts import DEFAULT_TMPFS, DEFAULT_VOLUME, covers
+    from controller.documents.compose.mounts import covers
+    from controller.kinds.volume import DEFAULT_TMPFS, DEFAULT_VOLUME
 
     fields = ("tmpfs", "volumes", "volumeClaimTemplates", "secrets")
     targets = {mount["mountPath"] for field in fields for mount in template.get(field) or ()}

@@ -65,7 +65,6 @@ _LIFECYCLE = {
     "ttlSecondsAfterFinished": 0,
     "shutdownGracePeriodSeconds": 0,
 }
-_NEW_VOLUME = "1Gi"
 _END_SECONDS = 60.0  # from the end of the log to that of the sandbox
 _TIMED_OUT = 124
 _NOT_STARTED = (126, 127)  # of shells and of init, for a program that they can't execute or find
@@ -473,7 +472,9 @@ def _image_volumes(client: Client, request: SandboxRequest) -> Sequence[str]:
 
 def _mount(client: Client, namespace: str, volume: Volume) -> dict[str, Any]:
     """Return the mount of a volume: as large as it is, or of the default size if it is new."""
-    size = _NEW_VOLUME
+    from controller.kinds.volume import DEFAULT_VOLUME
+
+    size = DEFAULT_VOLUME
     try:
         size = client.get(f"namespaces/{segment(namespace)}/volumes/{segment(volume.name)}")["spec"]["size"]
     except Refused as error:

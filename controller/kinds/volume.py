@@ -11,6 +11,11 @@ from controller.kinds.meta import StoredObject
 from controller.kinds.registry import Column, Kind, Origin
 from controller.kinds.sandbox import age
 
+DEFAULT_VOLUME = "1Gi"
+"""Size of a new volume for which nobody says one."""
+DEFAULT_TMPFS = "64Mi"
+"""Size of a folder in memory for which nobody says one."""
+
 
 @dataclass(frozen=True, slots=True)
 class HostVolume:

@@ -236,7 +236,7 @@ class SnapshotKeeper(Keeper):
 
     def _write_status(self, step: Status, now: float) -> None:
         obj, condition, fields = step.obj, step.condition, step.fields
-        prior: Mapping[str, Any] = {each["type"]: each for each in obj.status.get("conditions", ())}
+        prior: Mapping[str, Any] = {stored["type"]: stored for stored in obj.status.get("conditions", ())}
         status = {**fields, "conditions": [dated(condition, prior.get(condition.type), obj.generation, now)]}
         if status == obj.status:
             return

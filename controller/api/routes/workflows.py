@@ -18,11 +18,12 @@ from controller.kinds.access.access import AccessRequest
 from controller.kinds.meta import StoredObject
 from controller.kinds.sandbox import KIND as SANDBOX
 from controller.kinds.sandbox import TemplateRef
+from controller.kinds.volume import DEFAULT_VOLUME
 from controller.service import errors
 from controller.service.listing import serialize
 from controller.service.services import Services
 from controller.service.workflow.bridge import BridgeRequest
-from controller.service.workflow.projects import DEFAULT_IMAGE, DEFAULT_SIZE, ProjectDefaults
+from controller.service.workflow.projects import DEFAULT_IMAGE, ProjectDefaults
 from controller.version import API_VERSION
 
 _READ = models.failures(errors.BadRequest, errors.NotFound, errors.Conflict, errors.ServiceUnavailable)
@@ -88,7 +89,7 @@ class ProjectRequest(BaseModel):
 
     image: Annotated[str, Field(min_length=1, max_length=512)] = DEFAULT_IMAGE
     folder: Annotated[str, Field(max_length=4096, description="folder of the host for the sources")] = ""
-    size: Annotated[str, Field(min_length=1, max_length=32, description="size of each volume")] = DEFAULT_SIZE
+    size: Annotated[str, Field(min_length=1, max_length=32, description="size of each volume")] = DEFAULT_VOLUME
 
 
 class OpenRequest(BaseModel):

@@ -4,10 +4,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from controller.documents.agent_sandbox.report import Json, Subject
+from controller.kinds.volume import DEFAULT_TMPFS, DEFAULT_VOLUME
 
 _SHARED_MEMORY = "/dev/shm"  # noqa: S108 - inside the sandbox
 _SINGLE = ("ReadWriteOnce", "ReadWriteOncePod")
-_DEFAULT_TMPFS, _DEFAULT_CLAIM = "64Mi", "1Gi"
 _ONE_FILE = "a secret of the operator is one file: write `secrets: [{name, mountPath}]` for each"
 _REMEDIES = {
     "secret": _ONE_FILE,
@@ -62,7 +62,7 @@ def _empty_folder(subject: Subject, volume: Json) -> Any:
     source, at = subject.table(volume, "emptyDir", name), f"{name}.emptyDir"
     subject.check(volume, name, ("name", "emptyDir"))
     subject.check(source, at, ("sizeLimit", "medium"))
-    size = source.get("sizeLimit", _DEFAULT_TMPFS)
+    size = source.get("sizeLimit", DEFAULT_TMPFS)
     unsized = "" if "sizeLimit" in source else f", of {size} as it has no sizeLimit"
     subject.note(at, f"a folder in memory here{unsized}; it counts as memory, and does not outlive its container")
     return size
@@ -87,7 +87,7 @@ def _claim(subject: Subject, mount: Json, template: Json) -> dict[str, Any]:
     resources = subject.table(spec, "resources", f"{at}.spec")
     subject.check(resources, f"{at}.spec.resources", ("requests",))
     size = subject.table(resources, "requests", f"{at}.spec.resources").get("storage")
-    unsized = "" if size else f"has {_DEFAULT_CLAIM} as it asks for no storage, and "
+    unsized = "" if size else f"has {DEFAULT_VOLUME} as it asks for no storage, and "
     message = f"{unsized}stays when its sandbox is deleted; write `reclaimPolicy: Delete` to delete it, too"
     subject.note(at, message)
-    return {"name": name, "mountPath": mount.get("mountPath"), "size": str(size or _DEFAULT_CLAIM)}
+    return {"name": name, "mountPath": mount.get("mountPath"), "size": str(size or DEFAULT_VOLUME)}

@@ -14,8 +14,8 @@ from controller.documents.compose.values import quantity
 from controller.documents.yaml_tree import Node
 from controller.kinds.base import Name
 from controller.kinds.common.exec_paths import mount_place, normal_path
+from controller.kinds.volume import DEFAULT_TMPFS, DEFAULT_VOLUME
 
-DEFAULT_VOLUME, DEFAULT_TMPFS = "1Gi", "64Mi"
 _LONGEST = 52  # letters of a name
 _DIGITS = 8
 _NAME: TypeAdapter[str] = TypeAdapter(Name)

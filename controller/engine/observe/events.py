@@ -22,6 +22,7 @@ from controller.engine.observe.observer import BackgroundObserver, Foreign, Obse
 from controller.kinds.common import labels as own
 from controller.kinds.observed.observed import HostFacts, State
 from controller.ports import Meter
+from controller.processes.keeper import Keeper
 
 log = logging.getLogger(__name__)
 
@@ -33,33 +34,32 @@ _LISTENING_SECONDS = 0.1
 _AT_A_TIME = 16
 
 
-class Inspector:
+class Inspector(Keeper):
     """Threads that inspect the containers named by events, one at a time for each container."""
+
+    name, log_name = "engine-inspect", "paddock.engine"
 
     def __init__(self, observer: Observer, view: View, background: BackgroundObserver, *, same_clock: bool) -> None:
         self._observer = observer
         self._view = view
         self._background = background
         self._same_clock = same_clock
-        self._changed = threading.Condition()
+        self._lock = threading.Lock()
         self._dirty: dict[str, int] = {}
         self._busy: set[str] = set()  # containers being inspected
         self._held: dict[str, int] = {}  # names of containers with running actions, and their number
         self._parked: dict[str, dict[str, int]] = {}  # by name: their events meanwhile
-        self._stopping = False
-        self._thread = threading.Thread(target=self._run, name="engine-inspect", daemon=True)
-
-    def start(self) -> None:
-        self._thread.start()
+        self._pool = ThreadPoolExecutor(_AT_A_TIME, thread_name_prefix="engine-inspect")
+        super().__init__()
 
     def mark(self, container_id: str, name: str, at_ns: int) -> None:
         """Mark a container as changed at `at_ns` (the engine's clock)."""
-        with self._changed:
+        with self._lock:
             if name in self._held:
                 self._parked.setdefault(name, {})[container_id] = at_ns
                 return
             self._dirty[container_id] = at_ns
-            self._changed.notify()
+        self.wake()
 
     @contextmanager
     def holding(self, name: str) -> Iterator[None]:
@@ -67,49 +67,41 @@ class Inspector:
 
         Events meanwhile are handled afterwards, unless that inspect was later anyway.
         """
-        with self._changed:
+        with self._lock:
             self._held[name] = self._held.get(name, 0) + 1
         try:
             yield
         finally:
-            with self._changed:
+            with self._lock:
                 self._held[name] -= 1
                 if not self._held[name]:
                     del self._held[name]
                     self._dirty.update(self._parked.pop(name, {}))
-                    self._changed.notify()
+            self.wake()
 
     def stop(self) -> None:
         """End the threads after their present calls."""
-        with self._changed:
-            self._stopping = True
-            self._changed.notify()
-        if self._thread.is_alive():
-            self._thread.join()
+        super().stop()
+        self._pool.shutdown()
 
-    def _run(self) -> None:
-        with ThreadPoolExecutor(_AT_A_TIME, thread_name_prefix="engine-inspect") as pool:
-            while (dirty := self._next()) is not None:
-                for container_id, at_ns in dirty.items():
-                    pool.submit(self._inspect, container_id, at_ns)
-
-    def _next(self) -> Mapping[str, int] | None:
-        """Return the containers to inspect now, except those being inspected; None to stop."""
-        with self._changed:
-            self._changed.wait_for(lambda: self._dirty.keys() - self._busy or self._stopping)
+    def step(self) -> float | None:
+        """Have all containers inspected that are named since, except those being inspected."""
+        with self._lock:
             due = {id_: at_ns for id_, at_ns in self._dirty.items() if id_ not in self._busy}
             for container_id in due:
                 del self._dirty[container_id]
             self._busy.update(due)
-            return None if self._stopping else due
+        for container_id, at_ns in due.items():
+            self._pool.submit(self._inspect, container_id, at_ns)
+        return None
 
     def _inspect(self, container_id: str, at_ns: int) -> None:
         try:
             guarded(self._refresh, container_id=container_id, at_ns=at_ns)
         finally:
-            with self._changed:
+            with self._lock:
                 self._busy.discard(container_id)
-                self._changed.notify()
+            self.wake()
 
     def paused(self, container_id: str) -> None:
         """See Looker.paused."""

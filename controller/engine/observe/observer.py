@@ -43,6 +43,7 @@ from controller.kinds.observed.observed import Container, State
 from controller.kinds.runtime.container import Limits
 from controller.policy.attest.mounted import has_moved
 from controller.ports import Meter, NullMeter
+from controller.processes.keeper import Keeper
 
 log = logging.getLogger(__name__)
 
@@ -396,52 +397,37 @@ def clock_drift_ns() -> int:
     return time.time_ns() - time.monotonic_ns()
 
 
-class BackgroundObserver:
+class BackgroundObserver(Keeper):
     """Thread that observes on request, and retries with back-off until it succeeds."""
+
+    name, log_name = "engine-look", "paddock.engine"
 
     def __init__(self, observer: Observer, view: View, *, pauses_seconds: tuple[float, float]) -> None:
         self._observer = observer
         observer.on_doubt(self.request)
         self._view = view
         self._first_pause, self._longest_pause = pauses_seconds
-        self._changed = threading.Condition()
-        self._requested = False
-        self._full = False
-        self._stopping = False
-        self._thread = threading.Thread(target=self._run, name="engine-look", daemon=True)
-
-    def start(self) -> None:
-        self._thread.start()
+        self._pause = self._first_pause
+        self._resync_due = threading.Event()
+        super().__init__()
 
     def request(self, *, full: bool = False) -> None:
         """Request an observation; pending requests are merged."""
-        with self._changed:
-            self._requested = True
-            self._full = self._full or full
-            self._changed.notify()
+        if full:
+            self._resync_due.set()
+        self.wake()
 
-    def stop(self) -> None:
-        """End the thread after its present call."""
-        with self._changed:
-            self._stopping = True
-            self._changed.notify()
-        if self._thread.is_alive():
-            self._thread.join()
-
-    def _run(self) -> None:
-        pause = self._first_pause
-        retry = False
-        while (is_full := self._next(pause if retry else None)) is not None:
-            guarded(self._observer.observe_now, full=is_full)
-            retry = bool(self._view.now.blind) or self._any_unknown()
-            pause = min(pause * 2, self._longest_pause) if retry else self._first_pause
-
-    def _next(self, max_wait_seconds: float | None) -> bool | None:
-        """Wait for a request or the time-out; return whether a full resync is requested, None to stop."""
-        with self._changed:
-            self._changed.wait_for(lambda: self._requested or self._stopping, max_wait_seconds)
-            full, self._requested, self._full = self._full, False, False
-            return None if self._stopping else full
+    def step(self) -> float | None:
+        """Observe once; again after a pause if the engine or a container could not be read."""
+        # Cleared before it observes, and only if seen: a request meanwhile is for the next step.
+        if is_full := self._resync_due.is_set():
+            self._resync_due.clear()
+        guarded(self._observer.observe_now, full=is_full)
+        if not self._view.now.blind and not self._any_unknown():
+            self._pause = self._first_pause
+            return None
+        self._pause = min(self._pause * 2, self._longest_pause)
+        return self._pause
 
     def _any_unknown(self) -> bool:
         groups = self._view.now.containers.values()

@@ -19,6 +19,7 @@ from controller.kinds.planning.plan import ProbeSchedule
 from controller.kinds.runtime.probe import ProbeResult, ProbeState, Watch
 from controller.plan.sandbox.probes import add_probe_result
 from controller.ports import Clock, Probes, Wake
+from controller.processes.keeper import Keeper
 
 _log = structlog.get_logger("paddock.prober")
 _AT_A_TIME = 8
@@ -35,12 +36,14 @@ class _Entry:
     on: bool = True
 
 
-class Prober:
+class Prober(Keeper):
     """Thread-safe. At most `at_a_time` probes run at once, each in a thread of its own; the others are queued.
 
     Those that last longer than `stalls_seconds` are not counted: no probe waits for a sandbox that hangs.
     `ticks` are monotonic seconds: clock jumps do not change a period.
     """
+
+    name, log_name = "prober", "paddock.prober"
 
     def __init__(
         self,
@@ -56,35 +59,36 @@ class Prober:
         """Without `threads`, probes are run by `run_due` alone, in the caller's thread."""
         self._probes, self._clock, self._wake, self._ticks = probes, clock, wake, ticks
         self._at_a_time, self._threads, self._stalls_seconds = at_a_time, threads, stalls_seconds
-        self._changed = threading.Condition()
+        self._lock = threading.Lock()
         self._probed: dict[str, ProbeState] = {}
         self._entries: dict[str, list[_Entry]] = {}
         self._due: list[tuple[float, int, _Entry]] = []
         self._numbers = itertools.count()
         self._running: dict[_Entry, float] = {}  # start of each, in `ticks`
-        self._stopping = False
-        self._thread: threading.Thread | None = None
+        self._is_started = False
+        super().__init__()
 
     def set_probes(self, probing: Iterable[ProbeSchedule], *uid_sets: Holds[str]) -> None:
         """Replace the probes of these objects; drop those of objects whose uids are in none of `uid_sets`."""
-        with self._changed:
+        with self._lock:
             for schedule in probing:
                 self._set(schedule.ref.uid, schedule.watches)
             for uid in [uid for uid in self._entries if not any(uid in uids for uids in uid_sets)]:
                 self._set(uid, ())
-            if self._due and self._threads and self._thread is None and not self._stopping:
-                self._thread = threading.Thread(target=self._run, name="prober", daemon=True)
-                self._thread.start()
-            self._changed.notify_all()
+            starts = bool(self._due) and self._threads and not self._is_started and not self.stopping
+            self._is_started = self._is_started or starts
+        if starts:
+            self.start()
+        self.wake()
 
     def view(self) -> Mapping[str, ProbeState]:
         """Return the tallies so far, by the object's uid."""
-        with self._changed:
+        with self._lock:
             return MappingProxyType(dict(self._probed))
 
     def next_due(self) -> float | None:
         """Return when the next probe is due, in `ticks`; None without probes."""
-        with self._changed:
+        with self._lock:
             return self._due[0][0] if self._due else None
 
     def run_due(self) -> None:
@@ -92,13 +96,12 @@ class Prober:
         while (entry := self._take()) is not None:
             self._ask(entry)
 
-    def stop(self) -> None:
-        """Start no further probe. Running ones end within their timeout; their results are dropped."""
-        with self._changed:
-            self._stopping = True
-            self._changed.notify_all()
-        if self._thread is not None:
-            self._thread.join()
+    def step(self) -> float | None:
+        """Start the probes that are due, as long as a slot is free. Those that run when it stops count no more."""
+        while self._has_slot() and (entry := self._take()) is not None:
+            threading.Thread(target=self._ask, args=(entry,), name="probe", daemon=True).start()
+        with self._lock:
+            return self._wait_seconds()
 
     def _set(self, uid: str, watches: tuple[Watch, ...]) -> None:
         """Replace an object's probes. An unchanged probe goes on, with its tally."""
@@ -128,23 +131,12 @@ class Prober:
     def _push(self, entry: _Entry, at: float) -> None:
         heapq.heappush(self._due, (at, next(self._numbers), entry))
 
-    def _run(self) -> None:
-        while True:
-            with self._changed:
-                while not self._can_take():
-                    self._changed.wait(self._wait_seconds())
-                if self._stopping:
-                    return
-            entry = self._take()
-            if entry is not None:
-                threading.Thread(target=self._ask, args=(entry,), name="probe", daemon=True).start()
-
-    def _can_take(self) -> bool:
-        free = len(self._places_held()) < self._at_a_time
-        return self._stopping or (free and bool(self._due) and self._due[0][0] <= self._ticks())
+    def _has_slot(self) -> bool:
+        with self._lock:
+            return len(self._places_held()) < self._at_a_time
 
     def _wait_seconds(self) -> float | None:
-        """Seconds until a probe is due and a slot is free; None: wait for a notification."""
+        """Seconds until a probe is due and a slot is free; None: until it is woken."""
         if not self._due:
             return None
         slot_starts = self._places_held()
@@ -157,8 +149,8 @@ class Prober:
         return [started_at for started_at in self._running.values() if started_at > since]
 
     def _take(self) -> _Entry | None:
-        with self._changed:
-            if self._stopping or not self._due or self._due[0][0] > self._ticks():
+        with self._lock:
+            if self.stopping or not self._due or self._due[0][0] > self._ticks():
                 return None
             entry = heapq.heappop(self._due)[2]
             self._running[entry] = self._ticks()
@@ -171,16 +163,17 @@ class Prober:
         except Exception as error:  # a bug must neither end a sandbox's probing nor count against it
             _log.exception("probe raised", uid=entry.uid, probe=entry.watch.name)
             result = ProbeResult("unknown", f"{type(error).__name__}: {error}; please report this")
-        if self._record(entry, result, started_at):
+        has_news = self._record(entry, result, started_at)
+        self.wake()  # a slot is free
+        if has_news:
             self._wake()
 
     def _record(self, entry: _Entry, result: ProbeResult, started_at: float) -> bool:
         """Count a result and schedule the next run. Return True if it changed something."""
         watch = entry.watch
-        with self._changed:
+        with self._lock:
             del self._running[entry]
-            self._changed.notify_all()
-            if not entry.on or self._stopping:
+            if not entry.on or self.stopping:
                 return False
             self._push(entry, max(self._ticks(), started_at + watch.probe.period_seconds))
             probed = self._probed[entry.uid]

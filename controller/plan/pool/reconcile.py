@@ -167,11 +167,13 @@ def _offer_to_other_hosts(builder: PlanBuilder, pool: Pool, members: Sequence[Me
     if spec is None or pool.template is None or admit_with(spec, pool.template, builder.policy):
         return
     key = ready_key(spec, pool.template, pool.obj.namespace, builder.policy)
-    decided = {instance.uid: instance for instance in builder.instances}
+    records = {instance.uid: instance for instance in builder.instances}
     for member in members:
-        now = decided.get(member.instance.uid, member.instance)
+        record = records.get(member.instance.uid, member.instance)
         new_key = key if member.ready and pool.obj.deleted_at is None else ""
-        is_idle = now.uid not in builder.snapshot.progress.in_flight
-        if is_idle and now.role == WARM and now.state.claim.ready_key != new_key:
-            decided[now.uid] = replace(now, state=replace(now.state, claim=replace(now.state.claim, ready_key=new_key)))
-    builder.instances = list(decided.values())
+        is_idle = record.uid not in builder.snapshot.progress.in_flight
+        if is_idle and record.role == WARM and record.state.claim.ready_key != new_key:
+            records[record.uid] = replace(
+                record, state=replace(record.state, claim=replace(record.state.claim, ready_key=new_key))
+            )
+    builder.instances = list(records.values())

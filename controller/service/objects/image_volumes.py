@@ -5,9 +5,10 @@ from dataclasses import replace
 from typing import Any
 
 from controller.documents.compose.compose import Composed, Project
-from controller.documents.compose.mounts import DEFAULT_TMPFS, TEMPORARY, is_nameless
+from controller.documents.compose.mounts import TEMPORARY, is_nameless
 from controller.documents.document import Document
 from controller.kinds.common.exec_paths import mount_place
+from controller.kinds.volume import DEFAULT_TMPFS
 from controller.policy.images import is_own
 from controller.ports import ImageError, Images, Store
 from controller.service import errors

@@ -10,10 +10,9 @@ import threading
 from collections.abc import Callable, Sequence
 from functools import partial
 
-import structlog
-
 from controller.kinds.registry import Kind
 from controller.ports import ChangesGone, Clock, Store, StoreError
+from controller.processes.keeper import Keeper
 from controller.service import errors
 from controller.service.listing import selector
 from controller.service.listing.selector import Selector
@@ -27,11 +26,12 @@ BOOKMARK_SECONDS = 50.0  # with the poll interval, one arrives within 60
 POLL_SECONDS = 0.5
 _READ_AT_ONCE = 100
 _PAGE = 100  # objects
-_log = structlog.get_logger("paddock.watch")
 
 
-class Watches:
+class Watches(Keeper):
     """The use-case. A thread reads changes from the first watch until `close`."""
+
+    name, log_name, postponing = "watches", "paddock.watch", (StoreError,)
 
     def __init__(
         self,
@@ -43,21 +43,20 @@ class Watches:
         poll_seconds: float = POLL_SECONDS,
     ) -> None:
         self._store, self._clock, self._most, self._ahead = store, clock, most, ahead
-        self._poll_seconds = poll_seconds
+        self._poll_seconds = self.first_seconds = self.retry_seconds = self.failed_seconds = poll_seconds
         self.texts = ObjectTexts()  # lists use it, too
-        self._due = threading.Event()
         # `_lock` is never held across I/O. `_opening` is held while the store is read: openers wait for each other.
         self._lock, self._opening = threading.Lock(), threading.Lock()
         self._open: set[Watch] = set()
         self._histories: dict[str, LabelHistory] = {}
         self._at = 0  # all changes up to this revision were delivered
         self._bookmarked = clock.now()
-        self._thread: threading.Thread | None = None
-        self._closed = False
+        self._follows, self._closed = False, False
+        super().__init__()
 
     def notify(self) -> None:
         """Signal a commit. Never blocks."""
-        self._due.set()
+        self.wake()
 
     @property
     def count(self) -> int:
@@ -110,12 +109,10 @@ class Watches:
         """End every watch and the thread. Later watches are refused."""
         with self._lock:
             self._closed = True
-            open_, thread = list(self._open), self._thread
-        for watch in open_:
+            open_watches = list(self._open)
+        for watch in open_watches:
             watch.close()
-        self._due.set()
-        if thread is not None:
-            thread.join()
+        self.stop()
 
     def _check_limit(self) -> None:
         if self._closed:
@@ -167,7 +164,7 @@ class Watches:
                 watch.end()
             else:
                 self._open.add(watch)
-        self._due.set()
+        self.wake()
         return watch
 
     def _leave(self, watch: Watch) -> None:
@@ -183,22 +180,17 @@ class Watches:
         revision = self._store.revision()
         with self._lock:
             self._at = max(self._at, revision)
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._run, name="watches", daemon=True)
-            self._thread.start()
+        if not self._follows:
+            self._follows = True
+            self.start()
 
-    def _run(self) -> None:
-        while not self._closed:
-            self._due.wait(self._poll_seconds if self._open else None)
-            self._due.clear()
-            try:
-                self._deliver()
-            except ChangesGone as error:
-                self._reset(errors.Gone(str(error)))
-            except StoreError as error:
-                _log.warning("watches waiting for the store", error=str(error))
-            except Exception:  # a bug must not stop every watch
-                _log.exception("watch loop failed")
+    def step(self) -> float | None:
+        """Deliver what was committed. While a watch is open, commits of other processes are polled for."""
+        try:
+            self._deliver()
+        except ChangesGone as error:
+            self._reset(errors.Gone(str(error)))
+        return self._poll_seconds if self._open else None
 
     def _deliver(self) -> None:
         """Deliver the changes since the last call, and a bookmark if one is due."""

@@ -9,6 +9,7 @@ from typing import Any
 from controller.kinds.meta import StoredObject
 from controller.kinds.sandbox import KIND as SANDBOX
 from controller.kinds.sandboxtemplate import KIND as TEMPLATE
+from controller.kinds.volume import DEFAULT_VOLUME
 from controller.ports import Clock, UseTracker, Wake
 from controller.service import errors
 from controller.service.exec.activity import SLEEPING
@@ -20,7 +21,7 @@ from controller.version import API_VERSION
 _WRITTEN_BY = "project"
 PROJECT_LABEL = "paddock/project"
 """On a sandbox that was created by opening it."""
-DEFAULT_IMAGE, DEFAULT_SIZE = "paddock/python:1", "1Gi"
+DEFAULT_IMAGE = "paddock/python:1"
 _PIECE_SECONDS = 1.0
 _IDLE_SECONDS = 1800
 _NAME_LETTERS = 52
@@ -37,7 +38,7 @@ class ProjectDefaults:
 
     image: str = DEFAULT_IMAGE
     folder: str = ""
-    size: str = DEFAULT_SIZE
+    size: str = DEFAULT_VOLUME
 
 
 class Projects:
