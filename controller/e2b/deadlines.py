@@ -1,6 +1,7 @@
 """Time-outs that pause a sandbox. Those that delete one are the reconcile loop's (`activeDeadlineSeconds`).
 
-They are looked at once a second, on a thread, as long as there are any.
+They are looked at once a second, on a thread, as long as there are any. It is no Keeper: a pause takes as long as its
+snapshot, and the daemon's end waits for none.
 """
 
 import asyncio

@@ -1,4 +1,7 @@
-"""Reconcile loop: runs a pass on every wake, at every planned time, and again soon after a store failure."""
+"""Reconcile loop: runs a pass on every wake, at every planned time, and again soon after a store failure.
+
+It is no Keeper: its waker gathers the wakes of a moment, and each failure of a pass is counted, and shown as `failure`.
+"""
 
 import math
 import threading

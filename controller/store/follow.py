@@ -2,6 +2,8 @@
 
 A notification says only that something was committed, and the watch log says what. So one that is lost while the server
 is away is made up for by a wake at each connect. What its writer tells beside, nothing depends on.
+
+It is no Keeper: it has no steps, but waits in a read for as long as it is connected.
 """
 
 import select

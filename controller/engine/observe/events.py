@@ -2,6 +2,7 @@
 
 One thread reads the stream; others inspect the named containers in parallel, once for any number of pending events, so
 that a hanging container delays no other. Every (re)connect is followed by a full resync: events in the gap were missed.
+The reader is no Keeper: it has no steps, but waits in a read until its stream is cut.
 """
 
 import json

@@ -2,6 +2,8 @@
 
 Without a sandbox with a network nothing is tested. A guard found broken counts as broken until a test finds that it
 holds: neither a test that fails nor an absent engine mends a guard.
+
+A test is a thread that ends with it, and no Keeper: passes and ticks ask for one and never wait, and it wakes the loop.
 """
 
 import threading
