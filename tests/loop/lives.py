@@ -18,9 +18,9 @@ from controller.service.objects.apply import Source
 from controller.service.services import Services
 from tests.contract.store_worlds import World
 from tests.loop.harness import TINY, FusedStore, LoopHarness
+from tests.small_sandboxes import SMALL
 
 Step = Callable[["CrashingHarness"], None]
-SMALL: dict[str, Any] = {"limits": {"cpu": "100m", "memory": "64Mi", "pids": 16}}
 BIG: dict[str, Any] = {"limits": {"cpu": "100m", "memory": "128Mi", "pids": 16}}
 
 

@@ -20,9 +20,9 @@ from tests.contract.store_worlds import World
 from tests.deploy.test_prometheus import ALERTS, FOLDER, promtool, with_promtool
 from tests.loop.harness import LoopHarness
 from tests.metrics.made_up import MadeUpUsage
+from tests.small_sandboxes import SMALL
 
 MINUTES = 60
-SMALL = {"limits": {"cpu": "100m", "memory": "64Mi", "pids": 16}}
 # What tells the operator of a state all the same, once for all that are in it.
 TELLS = {"waiting": {"QuotaWaiting"}, "ill": {"SandboxNotReady"}}
 

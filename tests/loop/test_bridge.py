@@ -8,7 +8,9 @@ import pytest
 from controller.policy.levels.levels import Policy
 from controller.ports import StoreError
 from tests.contract.store_worlds import World
-from tests.loop.harness import LoopHarness, killed_at_each_step
+from tests.loop.harness import LoopHarness
+from tests.loop.networked import repair_each_crash
+from tests.small_sandboxes import apply_small
 
 
 @pytest.fixture
@@ -20,8 +22,7 @@ def harness(world: World) -> Iterator[LoopHarness]:
 
 def apply(harness: LoopHarness, name: str = "web", level: str = "production", *, local: bool = False) -> None:
     network = {"network": {"localNetwork": "Allowed"}} if local else {}
-    small = {"limits": {"cpu": "100m", "memory": "64Mi", "pids": 16}}
-    harness.apply(name, template={"securityLevel": level}, resources=small, **network)
+    apply_small(harness, name, level, **network)
 
 
 def test_each_start_is_in_the_audit_log_before_it_happens(harness: LoopHarness) -> None:
@@ -59,17 +60,4 @@ def test_a_crash_at_any_step_is_repaired_by_the_next_daemon(world: World, harnes
         *(lambda: apply(harness, local=True), harness.settle),
         *(lambda: harness.delete("web"), harness.settle),
     )
-    moments = 0
-    for number in killed_at_each_step(harness, world.path(), *deeds):
-        moments += 1
-        sandbox = harness.get("web")
-        if sandbox is not None and sandbox.deleted_at is None:
-            harness.settle()
-            expected = "True Public" if number < 2 else "True Local"
-            assert harness.condition("web", "NetworkReady") == expected, f"moment {moments}"
-            harness.delete("web")
-        harness.settle()
-        assert harness.ours() == {}, f"moment {moments}"
-        assert harness.engine.networks == {}
-        assert harness.store.instances() == []
-    assert moments > 15
+    assert repair_each_crash(world, harness, deeds, lambda number: "True Public" if number < 2 else "True Local") > 15

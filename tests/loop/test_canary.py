@@ -12,6 +12,7 @@ from controller.loop.tasks.canary import RETRY_SECONDS, CanaryWatch
 from controller.policy.levels.levels import Policy
 from tests.contract.store_worlds import World
 from tests.loop.harness import LoopHarness
+from tests.small_sandboxes import apply_small
 
 PERIOD = 300.0
 HOST = ObjectRef("Host", "", "host", "host-uid")
@@ -57,8 +58,7 @@ class Watched:
         self.settle()
 
     def apply(self, name: str = "web", level: str = "production") -> None:
-        small = {"limits": {"cpu": "100m", "memory": "64Mi", "pids": 16}}
-        self.harness.apply(name, template={"securityLevel": level}, resources=small)
+        apply_small(self.harness, name, level)
 
     def events(self) -> list[str]:
         return [event.reason for event in self.harness.store.events(kind="Host")]

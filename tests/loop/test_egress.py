@@ -9,7 +9,9 @@ from controller.policy.levels.levels import Policy
 from controller.policy.network.egress import IMAGE, UPLINK
 from controller.service import errors
 from tests.contract.store_worlds import World
-from tests.loop.harness import LoopHarness, killed_at_each_step
+from tests.loop.harness import LoopHarness
+from tests.loop.networked import repair_each_crash
+from tests.small_sandboxes import apply_small
 
 POLICY = Policy()
 
@@ -24,8 +26,7 @@ def harness(world: World) -> Iterator[LoopHarness]:
 
 def apply(harness: LoopHarness, name: str = "web", hosts: list[str] | None = None, **spec: object) -> None:
     network = {} if hosts is None else {"network": {"allowedHosts": hosts}}
-    small = {"limits": {"cpu": "100m", "memory": "64Mi", "pids": 16}}
-    harness.apply(name, template={"securityLevel": "development"}, resources=small, **network, **spec)
+    apply_small(harness, name, "development", **network, **spec)
 
 
 def test_the_listeners_refuse_a_network_that_is_not_guarded(harness: LoopHarness) -> None:
@@ -45,16 +46,4 @@ def test_a_crash_at_any_step_is_repaired_by_the_next_daemon(world: World, harnes
         *(lambda: apply(harness, hosts=[]), harness.settle),
         *(lambda: harness.delete("web"), harness.settle),
     )
-    moments = 0
-    for _ in killed_at_each_step(harness, world.path(), *deeds):
-        moments += 1
-        sandbox = harness.get("web")
-        if sandbox is not None and sandbox.deleted_at is None:
-            harness.settle()
-            assert harness.condition("web", "NetworkReady") == "True Sealed", f"moment {moments}"
-            harness.delete("web")
-        harness.settle()
-        assert harness.ours() == {}, f"moment {moments}"
-        assert set(harness.engine.networks) <= {UPLINK}
-        assert harness.store.instances() == []
-    assert moments > 20
+    assert repair_each_crash(world, harness, deeds, lambda _: "True Sealed", shared_networks={UPLINK}) > 20

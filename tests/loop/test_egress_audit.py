@@ -13,14 +13,14 @@ from controller.policy.network.egress import IMAGE
 from controller.ports import StoreError
 from tests.contract.store_worlds import World
 from tests.loop.harness import LoopHarness
+from tests.small_sandboxes import apply_small
 
 
 @pytest.fixture
 def harness(world: World) -> Iterator[LoopHarness]:
     harness = LoopHarness(world.store())
     harness.engine.add_image(IMAGE)
-    small = {"limits": {"cpu": "100m", "memory": "64Mi", "pids": 16}}
-    harness.apply("web", template={"securityLevel": "development"}, resources=small)
+    apply_small(harness, "web", "development")
     harness.settle()
     yield harness
     harness.close()
@@ -110,9 +110,7 @@ def test_what_a_proxy_said_last_is_read_before_it_goes(harness: LoopHarness) -> 
     say(harness, ALLOWED)
     watch.observe_now()
     say(harness, REFUSED)
-    small = {"limits": {"cpu": "100m", "memory": "64Mi", "pids": 16}}
-    hosts = {"allowedHosts": ["git.example.org"]}
-    harness.apply("web", template={"securityLevel": "development"}, resources=small, network=hosts)
+    apply_small(harness, "web", "development", network={"allowedHosts": ["git.example.org"]})
     harness.settle()
     watch.observe_now()
     assert [set(entry.detail) - {"until"} for entry in entries(harness)] == [{"allowed"}, {"refused"}]

@@ -15,6 +15,7 @@ from controller.policy.network.egress import IMAGE
 from controller.service.objects.apply import Source
 from tests.contract.store_worlds import World
 from tests.loop.harness import LoopHarness
+from tests.small_sandboxes import apply_small
 
 GONE = "the table is gone"
 Make = Callable[[GuardLost], LoopHarness]
@@ -41,8 +42,7 @@ def guard(harness: LoopHarness, words: str) -> None:
 
 
 def running(harness: LoopHarness, name: str, level: str = "production", **spec: object) -> None:
-    small = {"limits": {"cpu": "100m", "memory": "64Mi", "pids": 16}}
-    harness.apply(name, template={"securityLevel": level}, **{"resources": small, **spec})
+    apply_small(harness, name, level, **spec)
     harness.settle()
     assert harness.condition(name, "Ready") == "True Running"
 

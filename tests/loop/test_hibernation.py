@@ -15,9 +15,9 @@ from controller.service.objects.apply import Source
 from tests.contract.store_worlds import World
 from tests.loop.harness import LoopHarness
 from tests.loop.test_idle import Exec, opened, state
+from tests.small_sandboxes import SMALL
 
 IDLE: dict[str, Any] = {"idleTimeoutSeconds": 60, "shutdownGracePeriodSeconds": 5}
-SMALL = {"limits": {"memory": "64Mi", "cpu": "100m", "pids": 16}}
 
 
 @pytest.fixture

@@ -11,6 +11,7 @@ from controller.kinds.runtime.network import EnsureNetwork
 from controller.policy.levels.levels import Policy
 from controller.policy.network.egress import IMAGE, UPLINK
 from tests.plan.history import History
+from tests.small_sandboxes import apply_small
 
 # As Engine 20.10 says it.
 FLUSHED = (
@@ -28,8 +29,7 @@ def history() -> History:
 
 def apply(history: History, name: str = "web", level: str = "production", local: bool = False, **spec: object) -> str:
     network = {"network": {"localNetwork": "Allowed"}} if local else {}
-    small = {"limits": {"cpu": "100m", "memory": "64Mi", "pids": 16}}
-    history.apply(name, template={"securityLevel": level}, resources=small, **network, **spec)
+    apply_small(history, name, level, **network, **spec)
     return history.object("Sandbox", name).uid
 
 

@@ -12,6 +12,7 @@ from controller.kinds.runtime.network import EnsureNetwork
 from controller.policy.levels.levels import Policy
 from controller.policy.network.egress import IMAGE, LIMITS, UPLINK, proxy_address
 from tests.plan.history import History
+from tests.small_sandboxes import apply_small
 
 POLICY = Policy()
 
@@ -25,8 +26,7 @@ def history() -> History:
 
 def apply(history: History, name: str = "web", hosts: list[str] | None = None, **spec: object) -> None:
     network = {} if hosts is None else {"network": {"allowedHosts": hosts}}
-    small = {"limits": {"cpu": "100m", "memory": "64Mi", "pids": 16}}
-    history.apply(name, template={"securityLevel": "development"}, resources=small, **network, **spec)
+    apply_small(history, name, "development", **network, **spec)
 
 
 def running(history: History, name: str = "web", hosts: list[str] | None = None) -> str:

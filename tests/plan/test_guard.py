@@ -11,6 +11,7 @@ from controller.kinds.planning.outcome import Transient
 from controller.policy.levels.levels import GuardLost, Policy
 from controller.policy.network.egress import IMAGE
 from tests.plan.history import History
+from tests.small_sandboxes import apply_small
 
 GONE = "the table is gone"
 Make = Callable[[GuardLost], History]
@@ -27,8 +28,7 @@ def make() -> Make:
 
 
 def running(history: History, name: str, level: str = "production", **spec: object) -> None:
-    small = {"limits": {"cpu": "100m", "memory": "64Mi", "pids": 16}}
-    history.apply(name, template={"securityLevel": level}, **{"resources": small, **spec})
+    apply_small(history, name, level, **spec)
     history.settle()
     assert history.condition(name, "Ready") == "True Running"
 

@@ -15,6 +15,7 @@ from controller.policy.levels.levels import Policy
 from controller.policy.network.egress import IMAGE, UPLINK
 from tests.plan.case_file import decide
 from tests.plan.history import History
+from tests.small_sandboxes import apply_small
 
 SHARED = peers_name("default")
 
@@ -27,9 +28,7 @@ def history() -> History:
 
 
 def apply(history: History, name: str = "web", *, peers: bool = True, **spec: object) -> str:
-    small = {"limits": {"cpu": "100m", "memory": "64Mi", "pids": 16}}
-    network = {"peers": "Allowed"} if peers else {}
-    history.apply(name, template={"securityLevel": "development"}, resources=small, network=network, **spec)
+    apply_small(history, name, "development", network={"peers": "Allowed"} if peers else {}, **spec)
     return history.object("Sandbox", name).uid
 
 
@@ -207,9 +206,7 @@ def _without(host: Snapshot, *names: str) -> Snapshot:
 
 
 def named(history: History, name: str, peer_names: dict[str, str]) -> None:
-    small = {"limits": {"cpu": "100m", "memory": "64Mi", "pids": 16}}
-    network = {"peers": "Allowed", "peerNames": peer_names}
-    history.apply(name, template={"securityLevel": "development"}, resources=small, network=network)
+    apply_small(history, name, "development", network={"peers": "Allowed", "peerNames": peer_names})
     history.settle()
 
 
