@@ -7,17 +7,19 @@ data; only plan/host.py combines the answers.
 """
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import NamedTuple, TypeVar
 
 from controller.kinds.planning.action import WakeContainer
 from controller.plan.base import cordon, pressure
 from controller.plan.base.plan_builder import PendingAdmission, PlanBuilder
 from controller.plan.base.reconcile_context import Decision, ReconcileContext
+from controller.plan.base.wake_slots import wake_slots
 from controller.plan.capacity import builds, start_order
 from controller.plan.capacity.waiting import STARTS_LATER, WAITS, WAKE_QUEUED
 from controller.plan.network.networks import reconcile_networks
 from controller.plan.pool import launch, preload
-from controller.plan.sandbox import gpus, hibernation, sandbox, user_ids
+from controller.plan.sandbox import gpus, sandbox, user_ids
 
 _T = TypeVar("_T")
 
@@ -74,11 +76,12 @@ def withhold_wake(builder: PlanBuilder, pending: PendingAdmission) -> Withheld |
     snapshot = builder.snapshot
     if snapshot.host.pressure.low:
         return Withheld(pressure.REASON, f"{snapshot.host.pressure.message()}: none is woken until it has recovered")
-    if builder.waking is None:
-        builder.waking = hibernation.count_waking(snapshot)
-    if builder.waking >= hibernation.wakes_at_once(snapshot):
-        return Withheld(WAKE_QUEUED, f"{builder.waking} others are being woken just now")
-    builder.waking += 1
+    slots = builder.wake_slots or wake_slots(snapshot)
+    if not slots.free:
+        builder.wake_slots = slots
+        builder.wakes.append(slots.look_at(snapshot.now))
+        return Withheld(WAKE_QUEUED, f"{slots.waking} others are being woken just now")
+    builder.wake_slots = replace(slots, free=slots.free - 1, waking=slots.waking + 1)
     return None
 
 

@@ -72,7 +72,13 @@ class History:
     def daemon(self) -> None:
         """Forget what a daemon that ends forgets: all but what is stored."""
         self._memo, self._results = Memo(), dict[str, Result]()
+        self._hanging: set[str] = set()
+        self._in_flight: set[str] = set()
         self.activity = ActivityLog(self.clock, self.clock.now)
+
+    def hang(self, name: str) -> None:
+        """From now on no action on this sandbox ends."""
+        self._hanging.add(self.object("Sandbox", name).uid)
 
     # What people do.
 
@@ -174,6 +180,9 @@ class History:
         for uid in snapshot.progress.results:
             self._results.pop(uid, None)
         for group in decision.groups:
+            if group.ref.uid in self._hanging:
+                self._in_flight.add(group.ref.uid)
+                continue
             self._results[group.ref.uid] = self._carry_out(group)
         sample(decision.samples, self.engine, self.clock, self.activity)
         return decision
@@ -255,6 +264,7 @@ class History:
             pools=self._pools(),
             observed=observed if observed.facts.cpus or observed.blind else replace(observed, revision=0),
             instances=dict(self._instances),
+            in_flight=frozenset(self._in_flight),
             results=dict(self._results),
             quotas={obj.uid: stored_quota(obj) for obj in quotas},
             object_counts=Counter(obj.namespace for obj in self._objects.values() if obj.namespace),

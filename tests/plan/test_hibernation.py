@@ -36,7 +36,7 @@ def count(history: History, kind: type) -> int:
     return sum(isinstance(action, kind) for action in history.engine.calls)
 
 
-@pytest.mark.parametrize(("cpus", "stalls", "wakes"), [(2, False, 2), (12, False, 6), (12, True, 2)])
+@pytest.mark.parametrize(("cpus", "stalls", "wakes"), [(1, False, 1), (4, False, 2), (12, False, 6), (12, True, 1)])
 def test_few_are_woken_at_once(history: History, cpus: int, *, stalls: bool, wakes: int) -> None:
     history.pressure, history.engine.facts = Pressure(stalls=stalls), replace(history.engine.facts, cpus=cpus)
     names = [f"web-{number}" for number in range(10)]
@@ -52,6 +52,18 @@ def test_few_are_woken_at_once(history: History, cpus: int, *, stalls: bool, wak
     history.settle(seconds=0)
     assert history.run_pass().queued == frozenset()
     assert {history.condition(name, "Ready") for name in names} == {"True Running"}
+
+
+def test_a_wake_that_hangs_holds_up_no_other(history: History) -> None:
+    history.engine.facts = replace(history.engine.facts, cpus=2)
+    hibernated(history, "hangs", "web")
+    for name in ("hangs", "web"):
+        history.begin_use(name)
+    history.hang("hangs")
+    assert history.run_pass().next_wake is not None
+    assert history.run_pass().queued == {history.object("Sandbox", "web").uid}
+    history.settle(seconds=3)
+    assert [history.condition(name, "Ready") for name in ("hangs", "web")] == ["False Waking", "True Running"]
 
 
 def test_a_pause_by_a_person_stays_a_pause(history: History) -> None:

@@ -24,6 +24,7 @@ from controller.plan.base.ledger import CapacityLedger
 from controller.plan.base.memo import Memo, Settled
 from controller.plan.base.reconcile_context import Decision, ReconcileContext
 from controller.plan.base.sightings import Sweep
+from controller.plan.base.wake_slots import WakeSlots
 from controller.policy.levels.levels import Policy
 
 
@@ -89,8 +90,8 @@ class PlanBuilder:
     """Runs, by uid, in which no use may begin: they are being stopped or hibernated."""
     releases: dict[str, Run] = field(default_factory=dict)
     """Runs, by uid, that may be used again."""
-    waking: int | None = None
-    """Hibernated sandboxes that are woken; None until they are counted."""
+    wake_slots: WakeSlots | None = None
+    """Room for wakes that is left; None until it is counted."""
     wake_candidates: int | None = None
     """Sandboxes that wait to be woken and are decided in this pass; None: not bounded yet."""
     skipped_wakes: set[str] = field(default_factory=set)

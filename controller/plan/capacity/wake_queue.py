@@ -6,8 +6,8 @@ To decide on every one of them in every pass would cost more than the wakes, and
 from controller.kinds.meta import stored_condition
 from controller.kinds.planning.snapshot import Sandbox
 from controller.plan.base.plan_builder import PlanBuilder
+from controller.plan.base.wake_slots import wake_slots
 from controller.plan.capacity.waiting import WAKE_QUEUED
-from controller.plan.sandbox import hibernation
 
 
 def is_skipped(builder: PlanBuilder, sandbox: Sandbox) -> bool:
@@ -23,8 +23,7 @@ def is_skipped(builder: PlanBuilder, sandbox: Sandbox) -> bool:
     if is_news or stored_condition(obj, "Scheduled").get("reason") != WAKE_QUEUED:
         return False
     if builder.wake_candidates is None:
-        limit = hibernation.wakes_at_once(snapshot)
-        builder.wake_candidates = max(0, limit - hibernation.count_waking(snapshot))
+        builder.wake_candidates = wake_slots(snapshot).free
     if builder.wake_candidates:
         builder.wake_candidates -= 1
         return False
@@ -33,6 +32,7 @@ def is_skipped(builder: PlanBuilder, sandbox: Sandbox) -> bool:
 
 
 def look_again(builder: PlanBuilder) -> None:
-    """Plan again at once if some were skipped, and none is woken whose end would be the occasion."""
-    if builder.skipped_wakes and not (builder.waking or hibernation.count_waking(builder.snapshot)):
-        builder.wakes.append(builder.snapshot.now)
+    """Plan again for those that were skipped."""
+    if builder.skipped_wakes:
+        slots = builder.wake_slots or wake_slots(builder.snapshot)
+        builder.wakes.append(slots.look_at(builder.snapshot.now))

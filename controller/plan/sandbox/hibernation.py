@@ -12,7 +12,6 @@ from controller.kinds.observed.observed import Container, State
 from controller.kinds.planning.action import Action, HibernateContainer, UnpauseContainer, WakeContainer
 from controller.kinds.planning.instance_state import Hibernation, InstanceState
 from controller.kinds.planning.outcome import NOT_HIBERNATED
-from controller.kinds.planning.snapshot import Snapshot
 from controller.plan.base.backoff import is_backing_off
 from controller.plan.base.reconcile_context import ALIVE, Decision, ReconcileContext
 from controller.plan.sandbox import drift, files, idle
@@ -23,7 +22,6 @@ LOST_MESSAGE = (
     "its memory was lost while it was hibernated: its container ended, as in a restart of the host or the engine; the "
     "next use starts it"
 )
-_LEAST_WAKES, _MOST_WAKES = 2, 8
 _LOOK_AGAIN_SECONDS = 30.0
 _TRIES = 3
 
@@ -111,7 +109,8 @@ def waking(context: ReconcileContext) -> InstanceState:
     state = context.state
     if state.memory.hibernation is None or not is_frozen(context):
         return state
-    return replace(state, memory=replace(state.memory, hibernation=replace(state.memory.hibernation, phase="Waking")))
+    hibernation = replace(state.memory.hibernation, phase="Waking", at=context.now)
+    return replace(state, memory=replace(state.memory, hibernation=hibernation))
 
 
 def thaw(context: ReconcileContext, container: Container, why: str) -> Action:
@@ -161,23 +160,6 @@ def loss_event(context: ReconcileContext, after: InstanceState) -> Event | None:
     ):
         return None
     return context.event("HibernationLost", LOST_MESSAGE, warning=True)
-
-
-def wakes_at_once(snapshot: Snapshot) -> int:
-    """Return how many sandboxes are woken at once: half of the processors, so that the others' work goes on.
-
-    While the host's processes wait for memory, which each wake needs, they are two: one that hangs holds up no other.
-    """
-    if snapshot.host.pressure.stalls:
-        return _LEAST_WAKES
-    return min(_MOST_WAKES, max(_LEAST_WAKES, snapshot.observed.facts.cpus // 2))
-
-
-def count_waking(snapshot: Snapshot) -> int:
-    """Return the number of sandboxes that workers are waking now."""
-    instances = (snapshot.instances.get(uid) for uid in snapshot.progress.in_flight)
-    hibernations = (instance.state.memory.hibernation for instance in instances if instance is not None)
-    return sum(hibernation is not None and hibernation.phase == "Waking" for hibernation in hibernations)
 
 
 def _is_possible(context: ReconcileContext) -> bool:
