@@ -9,13 +9,13 @@ from starlette.datastructures import State
 from starlette.types import ASGIApp
 
 from controller.api.common import errors, openapi
+from controller.api.common.answer import AnswerLimit
 from controller.api.common.query_names import check_query
 from controller.api.common.trace import Trace
 from controller.api.fleet.forwarding import Forwarding
 from controller.api.fleet.forwarding import install as install_forwarding
 from controller.api.kubernetes import routes as kubernetes
 from controller.api.kubernetes.alias import PodAlias
-from controller.api.middleware.answers import AnswerLimit
 from controller.api.middleware.authenticate import Authenticate, Authenticator, in_process
 from controller.api.middleware.authorise import authorise
 from controller.api.middleware.limits import BodyLimit, BodyType, RequestMetrics

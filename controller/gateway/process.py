@@ -30,7 +30,7 @@ from controller.gateway.app import Gateway
 from controller.gateway.config import RUN, Access, Target, User, from_json
 from controller.gateway.request import Refused, error_of
 from controller.gateway.upstream import UpstreamError, tls_context
-from controller.kinds.common.strict_http import StrictConnection
+from controller.kinds.common.http_head import StrictConnection
 from controller.processes.channel import Channel, ChannelClosed, Message
 from controller.processes.privileges import drop_privileges
 

@@ -47,12 +47,10 @@ from controller.service.backup import Backup
 from controller.service.context.contexts import Contexts
 from controller.service.exec.activity import ActivityTracker, NoAdoptedExecs, NoLoop
 from controller.service.exec.agent_calls import AgentCalls, AgentHealth, NoAgents
-from controller.service.exec.attached import AttachedExecs
 from controller.service.exec.detached import Detached
-from controller.service.exec.escaped_processes import EscapedProcesses
-from controller.service.exec.exec_deadline import ExecDeadlines
+from controller.service.exec.exec_deadline import EscapedProcesses, ExecDeadlines
 from controller.service.exec.exec_limits import ExecRules
-from controller.service.exec.exec_records import ExecRecords
+from controller.service.exec.exec_records import AttachedExecs, ExecRecords
 from controller.service.exec.streams import SandboxStreams
 from controller.service.explain.diff import Diff, LastSnapshot
 from controller.service.explain.why import MemoryFolders, Why, no_folders

@@ -17,8 +17,7 @@ import httpx
 import pytest
 from starlette.types import Message, Receive, Scope, Send
 
-from controller.api.common.answer import PIECE_BYTES
-from controller.api.middleware.answers import AnswerLimit
+from controller.api.common.answer import PIECE_BYTES, AnswerLimit
 from controller.api.streams.listing import ANSWER_BYTES
 from controller.kinds.access.access import Caller
 from controller.kinds.common.chunk import Chunk

@@ -1,15 +1,26 @@
-"""Answer of one request, and what it holds of the budget for answers in memory."""
+"""Limits on answers in memory: an answer that its client does not read costs a bounded part of one budget.
+
+An answer over 64 KiB counts until its client has taken it, and is handed to the connection in pieces. A caller whose
+unread answers fill their share waits, then gets 429; others are served. An answer that is made in parts reserves the
+room for each before it is made. Transfers of files are exempt: they never hold more than a piece.
+"""
 
 import asyncio
 
+import structlog
 from starlette.datastructures import Headers
 from starlette.responses import JSONResponse
-from starlette.types import Message, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from controller.api.common.byte_budget import ByteBudget
+from controller.api.common.paths import STREAMED
+from controller.service.access import access
 from controller.service.listing import serialize
 
 PIECE_BYTES = 64 << 10
+MOST_BYTES = 192 << 20
+WAIT_SECONDS = 20.0  # for the caller's other answers to be read, or for their connections to be cut
+_log = structlog.get_logger("paddock.api")
 
 
 _TOO_MANY = (
@@ -82,3 +93,28 @@ class Answer:
         refusal = JSONResponse(body, 429, {"Retry-After": "1"})
         await self._send({"type": "http.response.start", "status": 429, "headers": refusal.raw_headers})
         await self._send({"type": "http.response.body", "body": refusal.body})
+
+
+class AnswerLimit:
+    """Middleware that enforces the limits. `state.answer` of a request is its Answer."""
+
+    def __init__(
+        self, app: ASGIApp, share: float = 1.0, most_bytes: int = MOST_BYTES, wait_seconds: float = WAIT_SECONDS
+    ) -> None:
+        self._app = app
+        self._budget = ByteBudget(most_bytes, share)
+        self._wait_seconds = wait_seconds
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or STREAMED.fullmatch(scope["path"]):
+            await self._app(scope, receive, send)
+            return
+        caller = access.caller()
+        answer = Answer(self._budget, caller.name if caller else "", self._wait_seconds, scope, send)
+        scope.setdefault("state", {})["answer"] = answer
+        try:
+            await self._app(scope, receive, answer.send)
+        except* Unread:
+            _log.info("unread answer cut off", path=scope["path"], caller=answer.name)
+        finally:
+            answer.give_back()

@@ -17,7 +17,7 @@ from controller.api.server.connection_limiter import ConnectionLimiter
 from controller.api.server.peer_credentials import PeerProtocol
 from controller.api.server.server import Serving, uvicorn_config
 from controller.api.server.tcp import bound, resolve
-from controller.kinds.common.strict_http import StrictConnection
+from controller.kinds.common.http_head import StrictConnection
 from controller.service.access.access import FORWARDED
 from controller.service.errors import Forbidden, ServiceError
 

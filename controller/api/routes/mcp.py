@@ -8,8 +8,8 @@ import contextlib
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
-from controller.api.common.direct_route import DirectRoute
 from controller.api.common.models import MCP_PATH, SERVER_PATH, SERVERS_PATH
+from controller.api.common.parsing import DirectRoute
 from controller.api.common.query_names import ANY, takes_query
 from controller.api.common.replayed import Replayed
 

@@ -17,7 +17,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from controller.api.common.paths import STREAMED
 from controller.api.server.subprotocol_token import with_authorization
-from controller.kinds.common.strict_http import StrictConnection
+from controller.kinds.common.http_head import StrictConnection
 from controller.service.listing import serialize
 
 HEAD_SECONDS = 10.0  # from the first byte of a request (or from connecting) to the end of its head

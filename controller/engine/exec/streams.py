@@ -28,10 +28,10 @@ from controller.engine.exec.byte_queue import ByteQueue
 from controller.engine.exec.command import Escaped, Exec, Request, feed, portable, sized, stream_error
 from controller.engine.exec.logs import Answers, LogReader, LogRequest, is_gone
 from controller.engine.exec.lost_exit import LOST, ExitEvidence, LostExitWatch
-from controller.engine.exec.pause_guard import PauseGuard
 from controller.engine.kernel.cgroups import Cgroups, holds
 from controller.engine.kernel.kill import Killer
 from controller.engine.observe.observer import OBSERVE_SECONDS, Observer
+from controller.engine.observe.stuck_exec import PauseGuard
 from controller.kinds.common.chunk import Chunk
 from controller.kinds.observed.observed import Container, State
 from controller.kinds.runtime.adopted_exec import ExecRef

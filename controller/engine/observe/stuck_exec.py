@@ -8,7 +8,8 @@ inspect, no kill and no removal of that container. The runtime never returns in 
   65,536 bytes is enough.
 - Its child inside is blocked by the sandbox's own processes (stopped by a signal), or by a file system that hangs.
 
-Once the runtime is killed, the engine reports that command as failed and unlocks the container.
+Once the runtime is killed, the engine reports that command as failed and unlocks the container. `PauseGuard`
+prevents the first case where Paddock itself pauses.
 """
 
 import contextlib
@@ -17,7 +18,9 @@ import os
 import re
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -30,6 +33,8 @@ _MAX_WAIT_SECONDS = 1.0
 # No exec start takes so long, whatever blocks it.
 _OVERDUE_SECONDS = 10.0
 _AGAIN_SECONDS = 1.0
+# A pause and an exec start wait for each other at most so long.
+_GUARD_SECONDS = 10.0
 _ID = re.compile("[0-9a-f]{64}")
 # The engine's runtime has both arguments. Without --detach it is an operator's, and runs as long as its command.
 _BEGINS = frozenset((b"exec", b"--detach"))
@@ -46,6 +51,42 @@ class _Watched:
     due: float
     hangs: Callable[[str], bool]
     beginnings: list[Begun]
+
+
+class PauseGuard:
+    """Exec starts wait for a running pause, a pause waits for exec starts; both for a bounded time. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._commands, self._pauses = Counter[str](), Counter[str]()
+
+    @contextmanager
+    def command(self, container_id: str) -> Iterator[None]:
+        """Held while a command in that container is started."""
+        with self._count(self._commands, container_id, unless=self._pauses):
+            yield
+
+    @contextmanager
+    def pause(self, container_id: str) -> Iterator[None]:
+        """Held while that container is paused. No new command starts meanwhile."""
+        with self._count(self._pauses, container_id, unless=Counter()):
+            with self._changed:
+                self._changed.wait_for(lambda: not self._commands[container_id], _GUARD_SECONDS)
+            yield
+
+    @contextmanager
+    def _count(self, counter: Counter[str], container_id: str, *, unless: Counter[str]) -> Iterator[None]:
+        with self._changed:
+            self._changed.wait_for(lambda: not unless[container_id], _GUARD_SECONDS)
+            counter[container_id] += 1
+        try:
+            yield
+        finally:
+            with self._changed:
+                counter[container_id] -= 1
+                if not counter[container_id]:
+                    del counter[container_id]
+                self._changed.notify_all()
 
 
 class StuckExecWatch:

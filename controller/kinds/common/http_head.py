@@ -1,9 +1,12 @@
-"""Strict checks of an HTTP request's head, made before a lenient parser reads it. They prevent request smuggling.
+"""Strict HTTP: bare LF, folded headers and two body lengths are refused before a parser, and so before the application.
 
-Pure; for every listener. https://www.rfc-editor.org/rfc/rfc9112 (2.2, 5.2 and 6.3)
+They prevent request smuggling; for every listener. https://www.rfc-editor.org/rfc/rfc9112 (2.2, 5.2 and 6.3)
 """
 
 import re
+
+import h11
+from h11._receivebuffer import ReceiveBuffer
 
 _BROKEN_LINE = re.compile(rb"(?<!\r)\n|\r(?!\n)")
 _FOLDED = re.compile(rb"\n[ \t]")
@@ -33,3 +36,40 @@ def is_local(host: str) -> bool:
     """Return True if a Host header names this host: only then did no web page choose the name that led here."""
     name, _, port = host.rpartition(":")
     return (name if port.isascii() and port.isdigit() else host).lower() in LOCAL_NAMES
+
+
+_HEAD_BYTES = 16 << 10  # h11's own limit
+
+
+class _Strict(ReceiveBuffer):
+    """The received bytes. Only heads, and trailers of chunked bodies, are taken from it as lines."""
+
+    fault = ""
+
+    def maybe_extract_lines(self) -> list[bytearray] | None:
+        """As the base class. Raises h11.LocalProtocolError, which h11 turns into an error of the client."""
+        head = head_in(bytes(self))
+        # An empty line alone is the end of a chunked body; what follows is checked later.
+        if not head.startswith(b"\r\n"):
+            self.fault = fault(head)
+        if self.fault:
+            raise h11.LocalProtocolError(self.fault)
+        return super().maybe_extract_lines()
+
+    def maybe_extract_at_most(self, count: int) -> bytearray | None:
+        """As the base class, without its second copy."""
+        return self._extract(count) if self._data else None
+
+
+class StrictConnection(h11.Connection):
+    """The server side of one connection."""
+
+    def __init__(self, head_bytes: int = _HEAD_BYTES) -> None:
+        """Take heads of up to so many bytes."""
+        super().__init__(h11.SERVER, max_incomplete_event_size=head_bytes)
+        self._receive_buffer: _Strict = _Strict()
+
+    @property
+    def fault(self) -> str:
+        """Fault of the last head; empty when h11 itself refused it, or nothing did."""
+        return self._receive_buffer.fault

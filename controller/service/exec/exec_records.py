@@ -1,18 +1,26 @@
-"""Records of commands that may outlive the daemon, each in a folder of its own, for the next daemon to load."""
+"""Records of commands that may outlive the daemon, each in a folder of its own, for the next daemon to load.
+
+Attached commands have one while they run: a daemon that is killed can't end them. The next one lists them as detached,
+and ends them in time.
+"""
 
 import dataclasses
 import json
 import os
+import secrets
 import shutil
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 import structlog
 
+from controller.kinds.meta import StoredObject
 from controller.kinds.runtime.adopted_exec import ExecRef
+from controller.ports import Clock
 from controller.service import errors
+from controller.service.access import access
 from controller.service.exec.exec_log import ExecLog
 
 _log = structlog.get_logger("paddock.exec")
@@ -128,6 +136,39 @@ class ExecRecords:
     def _of(self, id_: str) -> Path:
         assert self._folder is not None  # else there is no id
         return self._folder / id_
+
+
+class AttachedExecs:
+    """Writes the records. Thread-safe."""
+
+    def __init__(self, records: ExecRecords, clock: Clock) -> None:
+        self._records, self._clock = records, clock
+
+    def recorder(
+        self, obj: StoredObject, command: Sequence[str], limit: float | None, *, tty: bool
+    ) -> tuple[Callable[[ExecRef], None], Callable[[], None]]:
+        """Return a callback that records a command before it starts, and one that forgets it at its end.
+
+        `limit` is its time limit in seconds.
+        """
+        caller, id_, saved = access.caller(), secrets.token_hex(6), []
+        by = caller.name if caller else ""
+
+        def prepared(ref: ExecRef) -> None:
+            now = self._clock.now()
+            detached_exec = DetachedExec(id_, shown_command(command), now)
+            deadline = now + limit if limit else 0.0
+            place = (obj.kind, obj.namespace, obj.name, obj.uid)
+            saved.append(id_)
+            self._records.save(
+                Record(detached_exec, *place, deadline, ref, by, attached="terminal" if tty else "streams")
+            )
+
+        def record_end() -> None:
+            if saved:
+                self._records.forget(id_)
+
+        return prepared, record_end
 
 
 def _record(document: dict[str, Any]) -> Record:

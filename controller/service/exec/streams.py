@@ -28,10 +28,9 @@ from controller.service.exec.activity import (
     will_start,
 )
 from controller.service.exec.agent_calls import AgentCalls
-from controller.service.exec.attached import AttachedExecs
-from controller.service.exec.escaped_processes import EscapedProcesses
-from controller.service.exec.exec_deadline import ExecDeadlines
+from controller.service.exec.exec_deadline import EscapedProcesses, ExecDeadlines
 from controller.service.exec.exec_limits import ExecRules, ExecSlots
+from controller.service.exec.exec_records import AttachedExecs
 from controller.service.exec.secrets import secret_text
 from controller.service.objects.objects import Objects
 

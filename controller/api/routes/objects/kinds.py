@@ -11,10 +11,9 @@ from starlette.requests import HTTPConnection
 
 from controller.api.common import models
 from controller.api.common.dependencies import LargeBodies, UseCases
-from controller.api.common.direct_route import DirectRoute
 from controller.api.common.listing import list_of
 from controller.api.common.models import PREFIX
-from controller.api.common.parsing import BoundedRoute
+from controller.api.common.parsing import BoundedRoute, DirectRoute
 from controller.api.common.queries import Deletion, DryRun, ListQuery, deletion, list_query
 from controller.api.streams.listing import Parts, answer
 from controller.api.streams.watch import MEDIA_TYPE, RequestWatches, WatchStreams, as_objects, as_tables

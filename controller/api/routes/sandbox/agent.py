@@ -13,8 +13,8 @@ from starlette.types import Receive, Scope, Send
 from controller.api.common import models
 from controller.api.common.byte_budget import HeldBytes
 from controller.api.common.dependencies import UseCases
-from controller.api.common.direct_route import DirectRoute
 from controller.api.common.models import PREFIX
+from controller.api.common.parsing import DirectRoute
 from controller.api.streams.reading import read
 from controller.kinds.access.access import AccessRequest
 from controller.kinds.common.chunk import Chunk

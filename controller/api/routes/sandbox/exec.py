@@ -15,8 +15,8 @@ from controller.api.common import errors as status_bodies
 from controller.api.common import models
 from controller.api.common.command import Command, Text, Variables, environment
 from controller.api.common.dependencies import UseCases
-from controller.api.common.direct_route import DirectRoute
 from controller.api.common.models import PREFIX
+from controller.api.common.parsing import DirectRoute
 from controller.api.common.query_names import takes_query
 from controller.api.server.peer_credentials import LINK
 from controller.api.server.stalled_clients import ClientTransport

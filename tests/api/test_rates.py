@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.service.access.rate_limit import BURST_SECONDS, RateLimiter
+from controller.api.middleware.load import BURST_SECONDS, RateLimiter
 
 
 class Clock:
@@ -43,7 +43,7 @@ def test_never_more_than_the_burst_and_the_rate(pauses: list[float], per_second:
 
 
 def test_those_who_ask_no_more_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("controller.service.access.rate_limit._MOST_CALLERS", 10)
+    monkeypatch.setattr("controller.api.middleware.load._MOST_CALLERS", 10)
     clock = Clock()
     rates = RateLimiter(1.0, clock)
     for number in range(100):
