@@ -40,6 +40,7 @@ _READY_SECONDS = 50.0  # below the time-out of clients
 _FIRST_POLL_SECONDS, _POLL_SECONDS = 0.01, 0.2
 _START_SHARE = 0.1  # of the time until it is paused: a longer start is not counted
 _PAUSED_STATES = ("Paused", "Hibernated", "Suspended")
+_ENGINE_FAULTS = ("EngineError", "EngineUnreachable")
 _NO_IMAGE = ("ImageMissing", "ImagePullFailed", "ImageRefused", "AgentImageMissing", "EgressImageMissing")
 _MOST_LISTED = 100
 _MOST_KEYS = 4096
@@ -305,12 +306,18 @@ class Control:
         await self._pause(obj, memory=obj.annotations.get(metadata.ON_TIMEOUT) != "suspend")
 
     async def _settled(self, patched: StoredObject) -> None:
-        """Wait until a pause was carried out."""
+        """Wait until a pause was carried out. Raises ServiceUnavailable if the engine refuses it: it is retried."""
         deadline, pause = time.monotonic() + _READY_SECONDS, _FIRST_POLL_SECONDS
         while time.monotonic() < deadline:
             obj = await on_thread(self._parts.services.objects.get, SANDBOX, patched.namespace, patched.name)
+            if obj.generation != patched.generation:
+                return
             ready = stored_condition(obj, "Ready")
-            if obj.generation != patched.generation or (_is_current(ready, obj) and ready.get("status") != "True"):
+            if _is_current(ready, obj) and ready.get("status") != "True" and ready.get("reason") != "Pausing":
+                if ready.get("reason") in _ENGINE_FAULTS:
+                    raise ServiceUnavailable(
+                        f"sandbox {obj.name} is not paused yet, and will be: {ready.get('message')}"
+                    )
                 return
             await asyncio.sleep(pause)
             pause = min(_POLL_SECONDS, pause * 1.3)

@@ -1,4 +1,4 @@
-"""A start that outlasts the sandbox's time: it is not paused meanwhile, and its time counts from when it runs."""
+"""Slow starts and pauses: a start that outlasts the sandbox's time, and a pause that the engine refuses."""
 
 import asyncio
 import threading
@@ -13,7 +13,7 @@ from controller.e2b.control import Control
 from controller.e2b.deadlines import Deadlines
 from controller.e2b.parts import Parts, Rules
 from controller.kinds.meta import StoredObject
-from controller.service.errors import Conflict
+from controller.service.errors import Conflict, ServiceUnavailable
 from tests.conftest import HandClock
 from tests.helpers_api import World
 from tests.helpers_fixtures import quiet, world
@@ -39,6 +39,14 @@ def test_no_time_out_pauses_what_starts() -> None:
     assert events["starting"].wait(20)
 
 
+def control_of(world: World, folder: Path) -> Control:
+    """The use-cases over a world, for its own process, which needs no token."""
+    nobody: Any = None
+    return Control(
+        Parts(world.services, nobody, nobody, world.clock, Rules("e2b.localhost", {}, folder)), nobody, nobody
+    )
+
+
 class Resumption:
     """The resumption of a paused sandbox, whose container a test starts."""
 
@@ -47,9 +55,7 @@ class Resumption:
         paused = {**world.sandbox().spec, "runState": "Paused"}
         annotations = {name: text for name, text in _PAUSES.items() if name != metadata.ENDS}
         self._obj = world.change(spec=paused, labels={metadata.LABEL: "true"}, annotations=annotations)
-        nobody: Any = None
-        parts = Parts(world.services, nobody, nobody, world.clock, Rules("e2b.localhost", {}, folder))
-        self._control, self._world = Control(parts, nobody, nobody), world
+        self._control, self._world = control_of(world, folder), world
 
     async def begin(self) -> "asyncio.Task[StoredObject]":
         """Return it once the sandbox is asked to run."""
@@ -83,3 +89,26 @@ def test_who_waits_is_told_of_a_pause(world: World, tmp_path: Path) -> None:
 
     with pytest.raises(Conflict, match="was paused meanwhile; connect to it"):
         asyncio.run(resume())
+
+
+async def paused(world: World, folder: Path, *reasons: str) -> None:
+    """Pause a running sandbox, whose Ready condition then has these reasons, one after the other."""
+    world.apply()
+    world.change(labels={metadata.LABEL: "true"})
+    task = asyncio.create_task(control_of(world, folder).pause("quickstart", memory=True))
+    while world.sandbox().spec.get("runState") != "Paused":
+        await asyncio.sleep(0.001)
+    for reason in reasons:
+        assert not task.done()
+        world.set_ready("False", reason, "unable to freeze", world.sandbox().generation)
+        await asyncio.wait([task], timeout=0.05)
+    await asyncio.wait_for(task, 20)
+
+
+def test_a_pause_is_over_when_it_stands_still(world: World, tmp_path: Path) -> None:
+    asyncio.run(paused(world, tmp_path, "Pausing", "Paused"))
+
+
+def test_a_pause_that_the_engine_refuses_says_so(world: World, tmp_path: Path) -> None:
+    with pytest.raises(ServiceUnavailable, match="is not paused yet, and will be: unable to freeze"):
+        asyncio.run(paused(world, tmp_path, "Pausing", "EngineError"))
