@@ -118,6 +118,10 @@ class _Missed(Exception):
     """There was none to take: nothing is kept of it."""
 
 
+class _Undone(Exception):
+    """The transaction is rolled back after its claim."""
+
+
 class Claimant:
     """Claims as the API does, by one sandbox a transaction, until there is nothing more to have."""
 
@@ -126,20 +130,25 @@ class Claimant:
         self._seen: Snapshot | None = None
         self._claims = Claims(lambda: self._seen, NullMeter(), HostFacts, HandClock())
 
+    def see(self, snapshot: Snapshot) -> None:
+        """Claim by this snapshot from now on."""
+        self._seen = snapshot
+
     def claim_all(self, memory: str) -> list[str]:
         """The uids of the members it got. A miss counts only if the picture was fresh."""
         won: list[str] = []
         while True:
-            self._seen = snapshot_of(self._store)
+            self.see(snapshot_of(self._store))
             for index in range(_REFRESH_AFTER):
-                uid = self._claim(memory)
+                uid = self.claim(memory)
                 if not uid and not index:
                     return won
                 if not uid:
                     break
                 won.append(uid)
 
-    def _claim(self, memory: str) -> str:
+    def claim(self, memory: str, *, undo: bool = False) -> str:
+        """Claim a member for a new sandbox; return its uid ("": there was none). `undo`: then roll it all back."""
         self._number += 1
         name = f"{self._name}-{self._number}"
         obj = StoredObject(
@@ -151,8 +160,12 @@ class Claimant:
                 if claim.uid == obj.uid:
                     raise _Missed
                 transaction.put(claim)
+                if undo:
+                    raise _Undone
         except _Missed:
             return ""
+        except _Undone:
+            pass
         return claim.uid
 
 

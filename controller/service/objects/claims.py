@@ -31,8 +31,8 @@ from controller.ports.fleet import SINGLE, Fleet
 from controller.service.admission import profiles_in
 from controller.service.objects.quota import Facts, has_room, has_room_in_namespace, pool_has_room
 
-# Number of members read at a time. Unless many claims come at once, one of the oldest is free.
-_AT_FIRST, _IN_ONE_GO = 4, 32
+# Numbers of members read at a time: the first is free unless another process has claimed it, or its claim was undone.
+_AT_FIRST, _IN_ONE_GO = 1, 32
 
 
 class Claims:
@@ -53,6 +53,9 @@ class Claims:
         self._snapshot, self._meter, self._facts, self._clock = snapshot, meter, facts, clock
         self._policy = policy or Policy()
         self._place = place
+        # Members that were handed over here and are still free in the last snapshot. It only says which to read last:
+        # a transaction may have been undone after its claim.
+        self._handed_over: frozenset[str] = frozenset()
 
     def claim(self, transaction: Transaction, obj: StoredObject) -> StoredObject:
         """Return the new object with the uid of the member it claims, or unchanged if there is none.
@@ -80,6 +83,7 @@ class Claims:
         if claimed_member is None:
             return obj
         member, reserves = claimed_member
+        self._handed_over |= {member.uid}
         bound = {**obj.status, **self._place.binding(member.host)}
         claimed = replace(obj, uid=member.uid, status=bound)
         transaction.put_instance(handed_over(member, claimed, reserves))
@@ -103,7 +107,7 @@ class Claims:
         policy = with_profiles(fitted(self._policy, facts), profiles_in(transaction))
         if shortages.waits_behind_shortage(last, obj, spec):
             return None
-        for pool, member in _still_members(transaction, claim_candidates.candidates(last, obj, spec)):
+        for pool, member in _still_members(transaction, self._candidates(last, obj, spec)):
             if not claim_candidates.fits(last.observed, pool, member, spec, policy) or pool.template is None:
                 continue
             level = policy.levels[at_own_level(spec, pool.template).security_level]
@@ -115,6 +119,14 @@ class Claims:
             room = has_room(transaction, obj.namespace, facts, total=total, counted=counted, host=self._place.host)
             return (member, reserves) if room else None
         return None
+
+    def _candidates(self, last: Snapshot, obj: StoredObject, spec: SandboxSpec) -> list[tuple[Pool, Instance]]:
+        """Return the members that may be taken over, those last that were handed over since the snapshot."""
+        members = claim_candidates.candidates(last, obj, spec)
+        handed_over = self._handed_over = frozenset(
+            uid for uid in self._handed_over if (member := last.instances.get(uid)) is not None and member.role == WARM
+        )
+        return sorted(members, key=lambda candidate: candidate[1].uid in handed_over) if handed_over else members
 
     def _take_stored(
         self, transaction: Transaction, obj: StoredObject, spec: SandboxSpec, on: str, besides: str = ""
