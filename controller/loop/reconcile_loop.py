@@ -198,7 +198,14 @@ class ReconcileLoop:
 
 
 def _goes_on(new_plan: Plan) -> bool:
-    """Return True if the next pass acts on what was just written."""
+    """Return True if the next pass acts on what was just written.
+
+    What was begun for a new instance in this very pass wakes the loop by its end; a pass meanwhile would only slow it.
+    """
     writes = new_plan.writes
-    instances_changed = any(not instance.version or instance.role == RETIRED for instance in writes.instances)
+    begun_uids = {group.ref.uid for group in new_plan.groups}
+    instances_changed = any(
+        instance.role == RETIRED or not (instance.version or instance.uid in begun_uids)
+        for instance in writes.instances
+    )
     return instances_changed or bool(writes.finalized or writes.retired or writes.deletions)

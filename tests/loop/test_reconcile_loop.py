@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from controller.kinds.meta import StoredObject
 from controller.kinds.planning.plan import Plan
 from controller.kinds.planning.snapshot import Snapshot
 from controller.loop.reconcile_loop import ReconcileLoop
@@ -20,9 +21,9 @@ from controller.policy.levels.levels import Policy
 from controller.ports import NullMeter, StoreError
 from controller.store.sql_store import SqlStore
 from tests.conftest import HandClock
-from tests.contract.store_worlds import World
+from tests.contract.store_worlds import World, insert
 from tests.daemon import wait_for
-from tests.fakes.engine import FakeEngine
+from tests.fakes.engine import TINY, FakeEngine
 
 
 @dataclass
@@ -40,6 +41,18 @@ class MarkedJobs:
 
     def stop(self) -> None:
         self.running = False
+
+
+class RecordingWaker(LoopWaker):
+    """A waker that records for how long the loop wanted to wait."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.waits: list[float | None] = []
+
+    def wait(self, seconds: float | None) -> bool:
+        self.waits.append(seconds)
+        return super().wait(seconds)
 
 
 class Troubled:
@@ -69,13 +82,13 @@ class Body:
     jobs: MarkedJobs
     engine: FakeEngine
     store: SqlStore
-    waker: LoopWaker
+    waker: RecordingWaker
     loads: list[int]  # passes before each that was run as one that loads
 
 
 @pytest.fixture
 def body(world: World) -> Iterator[Body]:
-    store, clock, waker, jobs = world.store(), HandClock(), LoopWaker(), MarkedJobs()
+    store, clock, waker, jobs = world.store(), HandClock(), RecordingWaker(), MarkedJobs()
     engine = FakeEngine(store.instance_id, clock=clock)
     workers = Workers(engine, NullMeter(), threads=2, wake=waker.wake)
     prober = Prober(engine.probes, clock=clock, wake=waker.wake)
@@ -133,6 +146,19 @@ def test_passes_load_until_one_has_decided(body: Body) -> None:
     assert len(body.loads) > 1
     assert body.loads == list(range(len(body.loads)))
     assert len(body.loads) <= passes
+
+
+def test_no_pass_follows_a_new_start_at_once(body: Body) -> None:
+    """It would take the processor from the worker that carries the start out, whose end wakes the loop anyway."""
+    body.reconcile_loop.start()
+    wait_for("nothing is to be done", lambda: body.waker.waits[-1:] == [30])
+    insert(body.store, StoredObject("Sandbox", "default", "a", "a-uid", spec={"template": {"image": TINY}}))
+    passes = len(body.waker.waits)
+    body.waker.wake_now()
+    wait_for("it is begun", lambda: len(body.waker.waits) > passes)
+    assert body.reconcile_pass.last is not None
+    assert "a-uid" in body.reconcile_pass.last.sandboxes
+    assert body.waker.waits[passes] != 0.0
 
 
 def test_nothing_is_gathered_once_somebody_waits() -> None:
