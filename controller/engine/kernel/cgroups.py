@@ -49,6 +49,8 @@ def parse_mounts(mountinfo: str) -> tuple[Mount, ...]:
     """Parse the cgroup mounts in the text of /proc/self/mountinfo (see proc_pid_mountinfo(5))."""
     mounts = []
     for line in mountinfo.splitlines():
+        if " - cgroup" not in line:  # most are mounts of sandboxes
+            continue
         before_dash, dash, right = line.partition(" - ")
         fields, source = before_dash.split(" "), right.split(" ")
         if not dash or len(fields) < 5 or source[0] not in ("cgroup", "cgroup2"):
@@ -89,8 +91,9 @@ class Cgroups:
         mounts = self._known_mounts()
         paths = parse_paths(paths_text)
         folders: dict[str, Folder] = {}
+        own_folders = {path: own_path(path, container_id) for path in set(paths.values())}  # mostly one, of v1
         for controller, path in paths.items():
-            own_folder = own_path(path, container_id)
+            own_folder = own_folders[path]
             mount = _mount_for(mounts, controller)
             if own_folder is not None and mount is not None:
                 folders[controller or "unified"] = Folder(mount.version, _join(mount, own_folder))
