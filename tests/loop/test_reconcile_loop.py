@@ -157,7 +157,7 @@ def test_no_pass_follows_a_new_start_at_once(body: Body) -> None:
     body.waker.wake_now()
     wait_for("it is begun", lambda: len(body.waker.waits) > passes)
     assert body.reconcile_pass.last is not None
-    assert "a-uid" in body.reconcile_pass.last.sandboxes
+    assert "a-uid" in body.reconcile_pass.last.desired.sandboxes
     assert body.waker.waits[passes] != 0.0
 
 
