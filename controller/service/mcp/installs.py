@@ -18,7 +18,7 @@ from typing import Any, Protocol
 import structlog
 from pydantic import ValidationError
 
-from controller.kinds.mcpserver import INSTALL_LABEL, INSTALLED, KIND, READY, MCPServerSpec, ready_condition
+from controller.kinds.mcpserver import INSTALL_LABEL, INSTALLED, READY, MCPServerSpec, ready_condition
 from controller.kinds.meta import Condition, StoredObject
 from controller.kinds.runtime.files import FileRequest
 from controller.kinds.runtime.package_hosts import Registries
@@ -227,8 +227,8 @@ class Installs:
 
     def _desired_jobs(self) -> dict[str, _Job]:
         jobs: dict[str, _Job] = {}
-        for obj in self._objects.list(KIND, None).objects if self._servers.are_kept() else ():
-            if obj.deleted_at is not None or not obj.spec.get("enabled", True):
+        for obj in (server.obj for server in self._servers.managed_servers()):
+            if not obj.spec.get("enabled", True):
                 continue
             with suppress(ValidationError, LaunchError):
                 spec = MCPServerSpec.model_validate(obj.spec)

@@ -52,6 +52,7 @@ class McpServers:
         self._pools, self._images, self._place = pools, images, place
         self._objects, self._write, self._store, self._clock = objects, write, store, clock
         self._engine, self._streams = engine, sandbox_streams
+        self._managed: tuple[int, Sequence[Server]] | None = None  # a revision of the store, and the servers then
 
     def get(self, namespace: str, name: str) -> Server:
         """Return a server. Raises NotFound; Conflict if its stored spec can't be read."""
@@ -68,7 +69,12 @@ class McpServers:
 
     def managed_servers(self) -> Sequence[Server]:
         """Return the servers of all namespaces that this daemon keeps: all, or none if another host's does."""
-        return self.list() if self.are_kept() else ()
+        if not self.are_kept():
+            return ()
+        revision = self._objects.revision()  # asked each second; on a daemon at rest nothing was written since
+        if self._managed is None or self._managed[0] != revision:
+            self._managed = revision, self.list()
+        return self._managed[1]
 
     def are_kept(self) -> bool:
         """Return True if this daemon keeps the servers of all namespaces: one daemon of all hosts does."""
