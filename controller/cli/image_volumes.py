@@ -64,8 +64,8 @@ def with_image_volumes(template: dict[str, Any], volumes: Sequence[str]) -> dict
             f" with the sandbox; -v NAME:{lasting[0]} keeps it"
         )
     folders = [{"mountPath": cover.path, "size": DEFAULT_TMPFS} for cover in missing if cover.in_memory]
-    added = {"volumeClaimTemplates": claims, "tmpfs": folders}
+    mounts_by_field = {"volumeClaimTemplates": claims, "tmpfs": folders}
     return {
         **template,
-        **{field: [*(template.get(field) or ()), *mounts] for field, mounts in added.items() if mounts},
+        **{field: [*(template.get(field) or ()), *mounts] for field, mounts in mounts_by_field.items() if mounts},
     }

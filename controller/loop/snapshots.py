@@ -247,12 +247,12 @@ class SnapshotKeeper(Keeper):
         self._store.record(Writes(statuses=(StatusWrite(obj.ref, status),), events=events))
 
     def _sweep(self, snapshot: Snapshot) -> None:
-        known = frozenset((*snapshot.desired.sandboxes, *snapshot.instances))
-        if self._known is None or not self._known <= known:
+        uids = frozenset((*snapshot.desired.sandboxes, *snapshot.instances))
+        if self._known is None or not self._known <= uids:
             stored = (sandbox.uid for sandbox in self._store.list(SANDBOX.name, lean=True)[0])  # of other hosts, too
-            self._snapshots.sweep(known.union(stored))
-        self._known = known
-        self._postponed = {uid: until for uid, until in self._postponed.items() if uid in known}
+            self._snapshots.sweep(uids.union(stored))
+        self._known = uids
+        self._postponed = {uid: until for uid, until in self._postponed.items() if uid in uids}
 
 
 def _asks(snapshot: Snapshot) -> bool:

@@ -46,11 +46,11 @@ def admitting(
     return admit_now
 
 
-def profiles_in(transaction: Transaction, written: Iterable[StoredObject] = ()) -> Profiles:
-    """Return every security profile that is not being deleted; those among `written` replace the stored ones."""
-    found = {each.name: each for each in transaction.list(KIND.name, "") if each.deleted_at is None}
-    found |= {each.name: each for each in written if each.kind == KIND.name}
-    return tuple(stored_profile(found[name]) for name in sorted(found))
+def profiles_in(transaction: Transaction, new_objects: Iterable[StoredObject] = ()) -> Profiles:
+    """Return every security profile that is not being deleted; those among `new_objects` replace the stored ones."""
+    profiles = {profile.name: profile for profile in transaction.list(KIND.name, "") if profile.deleted_at is None}
+    profiles |= {obj.name: obj for obj in new_objects if obj.kind == KIND.name}
+    return tuple(stored_profile(profiles[name]) for name in sorted(profiles))
 
 
 def cached_policy() -> Callable[[Policy, Profiles], Policy]:

@@ -125,14 +125,14 @@ def _warm_members(builder: PlanBuilder, pool: Pool, instances: Iterable[Instance
     snapshot = builder.snapshot
     policy = builder.policy
     memo = builder.memo
-    decided = {instance.uid: instance for instance in builder.instances}
+    records = {instance.uid: instance for instance in builder.instances}
     members = []
     for stored in instances:
         if stored.role != WARM:
             continue
         sandbox = memo.member(pool, stored)
         rendered, _ = rendered_with(sandbox, policy, memo, stored.state)
-        instance = decided.get(stored.uid, stored)
+        instance = records.get(stored.uid, stored)
         name = rendered.config.name if rendered else container_name(sandbox.obj.name, stored.uid)
         container = next(iter(own_containers(snapshot.observed, stored.uid, name, instance.state)), None)
         hibernates = snapshot.host.hibernation.available

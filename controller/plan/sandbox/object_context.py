@@ -86,8 +86,8 @@ def context_with(
 
 def own_containers(observed: Observation, uid: str, name: str, state: InstanceState) -> list[Container]:
     """Return an object's containers, the one that counts first. `name` is the one that its container gets."""
-    own = [container for container in observed.containers.get(uid, ()) if _is_own(container, name, state)]
-    return own if len(own) < 2 else sorted(own, key=lambda container: _rank(container, name))
+    containers = [container for container in observed.containers.get(uid, ()) if _is_own(container, name, state)]
+    return containers if len(containers) < 2 else sorted(containers, key=lambda container: _rank(container, name))
 
 
 def _above_weights(bounds: Mapping[str, tuple[QuotaBound, ...]], sandbox: Sandbox, rendered: Rendered | None) -> str:
