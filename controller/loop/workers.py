@@ -18,6 +18,7 @@ from controller.kinds.planning.action import (
     CreateContainer,
     HibernateContainer,
     PullImage,
+    RenameContainer,
     StartContainer,
     WakeContainer,
 )
@@ -30,13 +31,15 @@ from controller.ports import Engine, Meter, Wake
 _log = structlog.get_logger("paddock.workers")
 _QUEUE = "sandbox"
 _FOR_URGENT = 4  # threads beside the others: claims take some milliseconds, starts tenths of seconds
+# Nobody waits for a rename, and those of a burst of claims come together: all at once they would delay later claims.
+_FOR_RENAMES = 2
 # A longer call frees its slot: the engine may hang on that container. Create and start may take longer on a loaded
 # engine, which more of them at once would not help.
 _STALLS_SECONDS, _START_STALLS_SECONDS = 2.0, 10.0
 
 
 class Workers:
-    """A fixed number of slots, and a few for urgent groups. A call that hangs holds none (worker_pool.py).
+    """A fixed number of slots, and a few for urgent groups and renames. A call that hangs holds none (worker_pool.py).
 
     An object is in flight from `start` until its group has ended; its result is kept until `settle`.
     """
@@ -64,6 +67,7 @@ class Workers:
         self._engine, self._meter, self._wake, self._may_act = engine, meter, wake, may_act
         self._wake_now = wake_now or wake
         self._pool, self._express = WorkerPool(threads, "worker"), WorkerPool(_FOR_URGENT, "express")
+        self._renames = WorkerPool(_FOR_RENAMES, "rename")
         self._lock = threading.Lock()
         self._running: dict[str, float] = {}  # uid -> when its group was handed in (perf_counter)
         self._active = 0
@@ -113,6 +117,7 @@ class Workers:
         with self._lock:
             self._stopping = True
         self._express.stop()
+        self._renames.stop()
         self._pool.stop()
 
     def ages_seconds(self) -> tuple[float, ...]:
@@ -159,7 +164,9 @@ class Workers:
         return Result(group.ref.uid, group.generation, group.deleting, tuple(done))
 
     def _pool_of(self, group: Group) -> WorkerPool:
-        return self._express if group.urgent else self._pool
+        if group.urgent:
+            return self._express
+        return self._renames if all(isinstance(action, RenameContainer) for action in group.actions) else self._pool
 
     def _slot(self, group: Group, action: Action) -> AbstractContextManager[None]:
         """Return the slot policy of a call: it frees its slot when it hangs. A pull keeps its slot."""

@@ -1,11 +1,14 @@
 """Outcome of a group of actions, and the time of the loop's next look at it."""
 
+import threading
 from collections import Counter
 from collections.abc import Iterator
 
 import pytest
 
-from controller.kinds.planning.plan import Plan
+from controller.kinds.meta import ObjectRef
+from controller.kinds.planning.action import Action, ReadTail, RenameContainer
+from controller.kinds.planning.plan import Group, Plan
 from controller.loop.workers import Workers
 from controller.ports import NullMeter
 from tests.contract.store_worlds import World
@@ -48,3 +51,25 @@ def test_a_container_that_runs_now_is_looked_at_at_once_and_a_removed_one_with_w
     workers.stop()
     assert woken == {"hurry": 1, "wake": woken["wake"]}
     assert woken["wake"] >= 1
+
+
+def test_renames_take_no_worker_and_few_at_once(harness: LoopHarness) -> None:
+    begun, may_end = list[Action](), threading.Event()
+
+    def before(action: Action) -> None:
+        begun.append(action)
+        assert not isinstance(action, RenameContainer) or may_end.wait(60)
+
+    workers = Workers(harness.engine, NullMeter(), threads=1, wake=lambda: None, before=before)
+    for number in range(5):
+        ref = ObjectRef("Sandbox", "default", f"s{number}", f"uid-{number}")
+        workers.start(Group(ref, 1, False, (RenameContainer(ref.uid, "new", "id", "old", "claimed"),)))
+    wait_for("renames", lambda: len(begun) == 2)
+    ref = ObjectRef("Sandbox", "default", "other", "uid-other")
+    workers.start(Group(ref, 1, False, (ReadTail(ref.uid, "other", "id", 0.0, "it ended"),)))
+    wait_for("the worker is done", lambda: ref.uid not in workers.view()[0])
+    assert [action.verb for action in begun] == ["rename", "rename", ReadTail.verb]
+    may_end.set()
+    wait_for("all are renamed", lambda: not workers.view()[0])
+    workers.stop()
+    assert len(begun) == 6
