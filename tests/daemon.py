@@ -91,6 +91,16 @@ class RunningDaemon:
         except ClientError:
             return {}
 
+    def object(self, plural: str, name: str) -> dict[str, Any]:
+        """Return an object as JSON, asked in this process: a command takes many times the processor time."""
+        with Paddock(f"unix://{self.socket}") as paddock:
+            return paddock.get(plural, name)
+
+    def objects(self, plural: str, namespace: str = "default") -> list[dict[str, Any]]:
+        """Return all objects of a kind as JSON, asked in this process; those of the host are in the namespace ""."""
+        with Paddock(f"unix://{self.socket}", namespace=namespace) as paddock:
+            return paddock.list(plural)
+
     def condition(self, name: str, type_: str) -> dict[str, Any]:
         conditions = self.get(name).get("status", {}).get("conditions", [])
         return next((condition for condition in conditions if condition["type"] == type_), {})

@@ -157,7 +157,8 @@ def _detached(entry: Mapping[str, Any]) -> DetachedExec:
 class Paddock:
     """Client of the daemon at `server` (unix:///path or http://host:port); default: as for the command `paddock`.
 
-    Objects are those of `namespace`. Use it in a `with`, or close it. Every method may raise a ClientError.
+    Objects are those of `namespace`, or of none if it is "". Use it in a `with`, or close it. Every method may raise a
+    ClientError.
     """
 
     def __init__(self, server: str | None = None, *, namespace: str = "default") -> None:
@@ -201,4 +202,4 @@ class Paddock:
         self.connection.request("DELETE", f"{self._path(plural)}/{segment(name)}")
 
     def _path(self, plural: str) -> str:
-        return f"namespaces/{segment(self.namespace)}/{segment(plural)}"
+        return f"namespaces/{segment(self.namespace)}/{segment(plural)}" if self.namespace else segment(plural)

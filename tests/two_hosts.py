@@ -1,6 +1,5 @@
 """Two whole daemons on one PostgreSQL: host b with this machine's engine, and host a, whose engine is away."""
 
-import json
 import random
 import socket
 from collections.abc import Iterator
@@ -34,7 +33,7 @@ def two_hosts(folder: Path, **settings: str) -> Iterator[tuple[RunningDaemon, Ru
 
 def _addresses(daemon: RunningDaemon) -> set[str]:
     """Return the hosts whose addresses the daemon knows."""
-    listed = json.loads(daemon.paddock("get", "hosts", "-o", "json").stdout)["items"]
+    listed = daemon.objects("hosts", "")
     return {entry["metadata"]["name"] for entry in listed if entry["status"].get("address")}
 
 

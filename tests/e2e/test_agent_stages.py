@@ -52,8 +52,7 @@ def prepare(daemon: RunningDaemon, provider: int) -> None:
 
 
 def status(daemon: RunningDaemon, name: str) -> dict[str, Any]:
-    document: dict[str, Any] = json.loads(daemon.paddock("get", "workflowrun", name, "-o", "json").stdout)
-    return dict(document.get("status", {}))
+    return dict(daemon.object("workflowruns", name).get("status", {}))
 
 
 def seen(provider: int) -> list[dict[str, Any]]:

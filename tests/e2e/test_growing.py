@@ -1,6 +1,5 @@
 """From one host to many: what a single host kept goes on as it was, and a second host joins."""
 
-import json
 from pathlib import Path
 
 import pytest
@@ -54,7 +53,7 @@ def container(daemon: RunningDaemon) -> str:
 
 def members(daemon: RunningDaemon) -> tuple[int, int]:
     """Return how many ready and how many claimed members the pool has."""
-    status = json.loads(daemon.paddock("get", "sandboxpool", "warm", "-o", "json").stdout)["status"]
+    status = daemon.object("sandboxpools", "warm")["status"]
     return status.get("readyReplicas", 0), status.get("claimedReplicas", 0)
 
 

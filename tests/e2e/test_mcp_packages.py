@@ -72,8 +72,7 @@ def server(daemon: RunningDaemon, name: str, **spec: Any) -> None:
 
 
 def status(daemon: RunningDaemon, name: str) -> dict[str, Any]:
-    document: dict[str, Any] = json.loads(daemon.paddock("get", "mcpserver", name, "-o", "json").stdout)
-    return document.get("status", {})
+    return dict(daemon.object("mcpservers", name).get("status", {}))
 
 
 def ended(daemon: RunningDaemon, name: str) -> tuple[str, str]:
@@ -136,8 +135,8 @@ def asked(daemon: RunningDaemon, name: str, tool: str, text: str = "") -> str:
 
 def left(place: Lab, daemon: RunningDaemon) -> list[str]:
     """Return what an install made, and did not take away."""
-    document = json.loads(daemon.paddock("get", "sandboxes,volumes", "-n", SPACE, "-o", "json").stdout)["items"]
-    names = [entry["metadata"]["name"] for entry in document]
+    stored = [*daemon.objects("sandboxes", SPACE), *daemon.objects("volumes", SPACE)]
+    names = [entry["metadata"]["name"] for entry in stored]
     names += place.docker("ps", "-aq", "--filter", f"label=paddock.namespace={SPACE}").split()
     return names + [str(path) for path in (daemon.folder / "volumes").rglob("*") if path.is_file()]
 
@@ -193,8 +192,7 @@ def test_sessions_heal_after_the_engine_was_away(place: Lab, daemon: RunningDaem
         return str(next(iter(status(daemon, "steady").get("conditions", ())), {}).get("reason"))
 
     def sandboxes() -> list[str]:
-        document = json.loads(daemon.paddock("get", "sandboxes", "-o", "json").stdout)["items"]
-        return [entry["metadata"]["uid"] for entry in document]
+        return [entry["metadata"]["uid"] for entry in daemon.objects("sandboxes")]
 
     with bridged(daemon, "steady") as call:
         assert call("echo", "before") == "before"

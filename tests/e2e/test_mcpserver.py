@@ -84,8 +84,7 @@ def talk(daemon: RunningDaemon) -> Iterator[Talker]:
 
 
 def status(daemon: RunningDaemon, name: str) -> dict[str, Any]:
-    document: dict[str, Any] = json.loads(daemon.paddock("get", "mcpserver", name, "-o", "json").stdout)
-    return document.get("status", {})
+    return dict(daemon.object("mcpservers", name).get("status", {}))
 
 
 def ready(daemon: RunningDaemon, name: str) -> dict[str, Any]:
@@ -98,8 +97,7 @@ def containers(daemon: RunningDaemon) -> list[str]:
 
 
 def sandboxes(daemon: RunningDaemon, of: str) -> list[dict[str, Any]]:
-    document = json.loads(daemon.paddock("get", "sandboxes", "-o", "json").stdout)["items"]
-    return [entry for entry in document if entry["metadata"]["name"].startswith(f"{of}-")]
+    return [entry for entry in daemon.objects("sandboxes") if entry["metadata"]["name"].startswith(f"{of}-")]
 
 
 def test_calls_of_both_eras_reach_a_confined_server(daemon: RunningDaemon, talk: Talker) -> None:
@@ -315,8 +313,8 @@ def test_warm_sessions_are_claimed(daemon: RunningDaemon, talk: Talker) -> None:
     daemon.apply(server("warm", warmReplicas=1, limits={"memory": "64Mi"}))
 
     def pool() -> dict[str, Any]:
-        document = json.loads(daemon.paddock("get", "sandboxpools", "-o", "json").stdout)["items"]
-        return document[0].get("status", {}) if document else {}
+        pools = daemon.objects("sandboxpools")
+        return pools[0].get("status", {}) if pools else {}
 
     wait_for("the pool is full", lambda: pool().get("readyReplicas") == 1, 60)
     waiting = set(containers(daemon))

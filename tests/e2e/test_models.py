@@ -70,7 +70,7 @@ class World:
         return document
 
     def ready(self, kind: str, name: str) -> str:
-        conditions = self.get(kind, name).get("status", {}).get("conditions", [])
+        conditions = self.daemon.object(f"{kind}s", name).get("status", {}).get("conditions", [])
         return str(next((condition["reason"] for condition in conditions if condition["type"] == "Ready"), ""))
 
     def gateway(self) -> int:

@@ -50,7 +50,7 @@ def front_and_host(folder: Path) -> Iterator[tuple[RunningDaemon, RunningDaemon]
 
 def _hosts(daemon: RunningDaemon) -> list[dict[str, dict[str, str]]]:
     """Return the hosts that report an address."""
-    listed = json.loads(daemon.paddock("get", "hosts", "-o", "json").stdout)["items"]
+    listed = daemon.objects("hosts", "")
     return [entry for entry in listed if entry["status"].get("address")]
 
 

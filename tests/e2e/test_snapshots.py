@@ -100,8 +100,7 @@ def inside(daemon: RunningDaemon, name: str, script: str) -> str:
 
 
 def snapshot(daemon: RunningDaemon, name: str) -> dict[str, object]:
-    document: dict[str, object] = json.loads(daemon.paddock("get", "snapshot", name, "-o", "json").stdout)
-    return document
+    return daemon.object("sandboxsnapshots", name)
 
 
 def test_forks_have_all_files_and_users_of_their_own(daemon: RunningDaemon) -> None:

@@ -1,6 +1,5 @@
 """Two claims of one pool on the real engine: each has its own retained volume."""
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -38,8 +37,7 @@ def claim(daemon: RunningDaemon, *names: str) -> None:
 
 
 def volumes(daemon: RunningDaemon) -> dict[str, dict[str, Any]]:
-    document = json.loads(daemon.paddock("get", "volumes", "-o", "json").stdout)["items"]
-    return {entry["metadata"]["name"]: entry for entry in document}
+    return {entry["metadata"]["name"]: entry for entry in daemon.objects("volumes")}
 
 
 def in_sandbox(daemon: RunningDaemon, name: str, script: str) -> str:

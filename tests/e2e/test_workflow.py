@@ -80,9 +80,7 @@ def test_run_waits_shows_progress_and_unpacks_artifacts(daemon: RunningDaemon, t
     assert "RunSucceeded" in daemon.paddock("describe", "workflowrun", "one").stdout
     why = daemon.paddock("why", "workflowrun/one").stdout.splitlines()
     assert (why[0], why[1], why[2]) == ("workflowrun/one is Succeeded", "  Succeeded", "Stages:")
-    wait_for(
-        "its sandbox to be gone", lambda: not json.loads(daemon.paddock("get", "sb", "-o", "json").stdout)["items"]
-    )
+    wait_for("its sandbox to be gone", lambda: not daemon.objects("sandboxes"))
 
 
 def test_failed_and_cancelled_runs_say_so(daemon: RunningDaemon) -> None:

@@ -176,6 +176,5 @@ def test_a_real_model_answers_sleeps_and_wakes(daemon: RunningDaemon) -> None:
 
 
 def ready(daemon: RunningDaemon, name: str) -> str:
-    document = json.loads(daemon.paddock("get", "modelserver", name, "-o", "json").stdout)
-    conditions = document.get("status", {}).get("conditions", [])
+    conditions = daemon.object("modelservers", name).get("status", {}).get("conditions", [])
     return str(next((condition["reason"] for condition in conditions if condition["type"] == "Ready"), ""))

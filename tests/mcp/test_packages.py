@@ -66,7 +66,7 @@ def ended(daemon: RunningDaemon, name: str) -> dict[str, Any]:
     """The condition of a server, and its install, once that has ended."""
 
     def look() -> dict[str, Any] | None:
-        status = json.loads(daemon.paddock("get", "mcpserver", name, "-o", "json").stdout).get("status", {})
+        status = daemon.object("mcpservers", name).get("status", {})
         ready = next(iter(status.get("conditions", ())), {})
         is_over = ready.get("reason") in ("Unused", "InstallFailed")
         return {**ready, "install": status.get("install", {})} if is_over else None

@@ -140,9 +140,8 @@ def url(servers: RunningDaemon) -> Iterator[str]:
 
 
 def sandboxes(daemon: RunningDaemon, of: str = "") -> list[dict[str, Any]]:
-    document = json.loads(daemon.paddock("get", "sandboxes", "-o", "json").stdout)["items"]
     names = tuple(f"{mcp_server}-" for mcp_server in ([of] if of else CONFIG["mcpServers"]))
-    return [entry for entry in document if entry["metadata"]["name"].startswith(names)]
+    return [entry for entry in daemon.objects("sandboxes") if entry["metadata"]["name"].startswith(names)]
 
 
 @asynccontextmanager

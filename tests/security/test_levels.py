@@ -397,8 +397,7 @@ def test_a_start_of_production_is_in_the_audit_log(daemon: RunningDaemon, sandbo
 
 def host_condition(daemon: RunningDaemon, type_: str) -> tuple[str, str]:
     """Status and message of a condition of the host."""
-    host = json.loads(daemon.paddock("get", "host", "-o", "json").stdout)
-    observed = host["items"][0] if "items" in host else host
+    observed = daemon.objects("hosts", "")[0]
     condition = next(entry for entry in observed["status"]["conditions"] if entry["type"] == type_)
     return condition["status"], condition.get("message", "")
 

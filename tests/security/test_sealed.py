@@ -301,8 +301,7 @@ def test_flushed_rules_leave_the_sandbox_closed_and_the_host_says_so(
     """Probe 10, but for the restart of the engine."""
 
     def guarded() -> str:
-        host = json.loads(daemon.paddock("get", "host", "-o", "json").stdout)
-        observed = host["items"][0] if "items" in host else host
+        observed = daemon.objects("hosts", "")[0]
         return next(
             condition["status"] for condition in observed["status"]["conditions"] if condition["type"] == "NetworkGuard"
         )
