@@ -23,7 +23,7 @@ from controller.service.objects.texts import ObjectTexts
 from controller.store.sql_store import SqlStore
 from tests.bench.test_store import SPEC, status
 from tests.conftest import HandClock
-from tests.contract.store_worlds import BACKENDS, box, event, instance, make_world
+from tests.contract.store_worlds import BACKENDS, event, instance, make_world, new_sandbox
 from tests.instance_states import instance_state
 from tests.loop.harness import TINY, LoopHarness
 
@@ -34,7 +34,7 @@ ALLOWED_PAGE_MS, ALLOWED_START_MS = 40, 1500
 
 def fill(store: SqlStore, count: int) -> None:
     sandboxes = [
-        box(f"b-{number:05}", f"team-{number % 10}", spec=SPEC, last_applied=SPEC, status=status(1))
+        new_sandbox(f"b-{number:05}", f"team-{number % 10}", spec=SPEC, last_applied=SPEC, status=status(1))
         for number in range(count)
     ]
     for begin in range(0, count, 1000):
@@ -144,14 +144,16 @@ def test_one_event_with_10000_sandboxes(tmp_path: Path) -> None:
         stopped = {**SPEC, "runState": "Suspended"}
         with store.transaction() as transaction:
             for number in range(count):
-                transaction.put(box(f"b-{number:05}", f"team-{number % 10}", spec=stopped, last_applied=stopped))
-            transaction.put(replace(box("q", spec={"hard": {"sandboxes": 20_000}}), kind="Quota"))
+                transaction.put(
+                    new_sandbox(f"b-{number:05}", f"team-{number % 10}", spec=stopped, last_applied=stopped)
+                )
+            transaction.put(replace(new_sandbox("q", spec={"hard": {"sandboxes": 20_000}}), kind="Quota"))
         harness = LoopHarness(store)
         harness.apply("a")
         harness.apply_template("t", image=TINY, command=["sleep", "1000000"])
         with store.transaction() as transaction:
             pool = {"templateRef": {"name": "t"}, "warmReplicas": 1}
-            transaction.put(replace(box("p", spec=pool, finalizers=(FINALIZER,)), kind="SandboxPool"))
+            transaction.put(replace(new_sandbox("p", spec=pool, finalizers=(FINALIZER,)), kind="SandboxPool"))
         harness.settle(seconds=0)
         numbers = iter(range(1000))
 

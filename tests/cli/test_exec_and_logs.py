@@ -131,7 +131,7 @@ def test_the_egress_log(paddock: Run, boxed: World, engine: FakeEngine) -> None:
         "squid says something else",
         "1795291316.691 10.213.4.9 TCP_DENIED/200 CONNECT other.example.org:443 git.example.org - 0",
     )
-    engine.box(name).output += [(1.0, Chunk("stdout", f"{line}\n".encode())) for line in lines]
+    engine.container(name).output += [(1.0, Chunk("stdout", f"{line}\n".encode())) for line in lines]
     assert paddock("logs", "quickstart", "--egress").stdout.splitlines() == [
         "2026-11-21T20:01:29.296Z allowed GET git.example.org:80 bytes=178",
         "2026-11-21T20:01:56.691Z refused CONNECT other.example.org:443 bytes=0 inside=git.example.org",

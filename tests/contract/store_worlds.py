@@ -153,9 +153,6 @@ def new_sandbox(name: str = "box", namespace: str = "default", uid: str = "", **
     return StoredObject("Sandbox", namespace, name, uid or f"uid-{namespace}-{name}", **fields)
 
 
-box = new_sandbox  # for modules that are renamed later
-
-
 def instance(obj: StoredObject, **fields: Any) -> Instance:
     fields = {"role": "sandbox", "reserves": Limits(500, 1 << 29, 64), "created_at": 2.5, **fields}
     return Instance(f"pdk-{obj.name}", obj.uid, obj.kind, obj.namespace, obj.name, **fields)

@@ -20,7 +20,7 @@ from controller.kinds.runtime.container import Limits
 from controller.ports import Change, ChangesGone, Conflict, Store, StoreError
 from controller.store.schema import changes
 from controller.store.sql_store import SqlStore
-from tests.contract.store_worlds import BACKENDS, World, box, event, insert, instance, make_world, refusal
+from tests.contract.store_worlds import BACKENDS, World, event, insert, instance, make_world, new_sandbox, refusal
 from tests.daemon import wait_for
 from tests.examples import examples
 from tests.instance_states import instance_state
@@ -57,7 +57,7 @@ def test_a_new_store_is_empty_and_can_be_written(store: SqlStore) -> None:
 
 
 def test_figures_tell_size_schema_and_objects(world: World, store: SqlStore) -> None:
-    insert(store, box("a"), box("b", "other"), StoredObject("Quota", "default", "q", "uid-q", spec={}))
+    insert(store, new_sandbox("a"), new_sandbox("b", "other"), StoredObject("Quota", "default", "q", "uid-q", spec={}))
     figures = store.figures()
     assert figures.backend == ("postgresql" if world.schema else "sqlite")
     assert figures.objects == {"Sandbox": 2, "Quota": 1}
@@ -69,7 +69,12 @@ def test_figures_tell_size_schema_and_objects(world: World, store: SqlStore) -> 
 
 def test_annotations_of_a_namespace_are_summed(store: SqlStore) -> None:
     large = {"example.org/note": "x" * 10_000}
-    insert(store, replace(box("a"), annotations=large), replace(box("b"), annotations=large), box("c", "other"))
+    insert(
+        store,
+        replace(new_sandbox("a"), annotations=large),
+        replace(new_sandbox("b"), annotations=large),
+        new_sandbox("c", "other"),
+    )
     with store.transaction() as transaction:
         assert 20_000 < transaction.annotation_bytes("default") < 20_200
         assert transaction.annotation_bytes("other") < 10
@@ -86,7 +91,7 @@ def test_the_instance_id_is_kept_for_the_life_of_the_store(world: World) -> None
 
 def test_opening_again_is_no_new_beginning(store: SqlStore) -> None:
     before = store.instance_id
-    insert(store, box())
+    insert(store, new_sandbox())
     store.open()
     assert (store.instance_id, store.revision()) == (before, 1)
 
@@ -100,7 +105,7 @@ def test_nothing_is_done_before_open_or_after_close(world: World) -> None:
 
 class TestObjects:
     def test_all_fields_come_back(self, store: SqlStore) -> None:
-        given_ = box(
+        given_ = new_sandbox(
             generation=7,
             deleted_at=1_700_000_000.123456,
             created_at=1_699_999_999.987654,
@@ -118,13 +123,20 @@ class TestObjects:
         assert list(store.changes(0)) == [Change(1, "ADDED", stored)]
 
     def test_never_applied_is_not_applied_as_nothing(self, store: SqlStore) -> None:
-        insert(store, box("a"), box("b", last_applied={}))
+        insert(store, new_sandbox("a"), new_sandbox("b", last_applied={}))
         objects, _ = store.list("Sandbox")
         assert [stored.last_applied for stored in objects] == [None, {}]
 
     def test_lists_are_in_order_and_by_namespace(self, store: SqlStore) -> None:
-        insert(store, box("b", "two"), box("a-a", "two"), box("ab", "two"), box("z", "one"), box("a1", "two"))
-        insert(store, replace(box("quota", uid="q"), kind="Quota"))
+        insert(
+            store,
+            new_sandbox("b", "two"),
+            new_sandbox("a-a", "two"),
+            new_sandbox("ab", "two"),
+            new_sandbox("z", "one"),
+            new_sandbox("a1", "two"),
+        )
+        insert(store, replace(new_sandbox("quota", uid="q"), kind="Quota"))
         objects, revision = store.list("Sandbox")
         assert [f"{stored.namespace}/{stored.name}" for stored in objects] == [
             "one/z",
@@ -152,13 +164,13 @@ class TestObjects:
     def test_what_cannot_be_stored_is_refused_and_nothing_written(
         self, store: SqlStore, broken: dict[str, object]
     ) -> None:
-        error = refusal(lambda: insert(store, box("good"), replace(box(), **broken)))
+        error = refusal(lambda: insert(store, new_sandbox("good"), replace(new_sandbox(), **broken)))
         assert "cannot be stored" in str(error)
         assert store.list("Sandbox") == ([], 0)
 
     @pytest.mark.parametrize("name", ["nul\0", "half\ud800", "'; drop table objects; --", "ä"])
     def test_asking_for_impossible_names_finds_nothing(self, store: SqlStore, name: str) -> None:
-        insert(store, box())
+        insert(store, new_sandbox())
         assert store.get("Sandbox", "default", name) is None
         assert store.list(name)[0] == []
         assert list(store.events(uid=name)) == []
@@ -185,7 +197,7 @@ def one_store(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathF
 def test_any_json_comes_back_and_the_same_again_moves_nothing(
     one_store: SqlStore, spec: dict[str, object], status: dict[str, object]
 ) -> None:
-    [stored] = insert(one_store, box(spec=spec, status=status))
+    [stored] = insert(one_store, new_sandbox(spec=spec, status=status))
     sandbox = one_store.get("Sandbox", "default", "box")
     assert sandbox is not None
     assert repr(sorted_deep(sandbox.spec)) == repr(sorted_deep(spec))
@@ -205,11 +217,11 @@ def sorted_deep(value: object) -> object:
 
 class TestTransactions:
     def test_an_exception_rolls_back_all_of_it(self, store: SqlStore) -> None:
-        [stored] = insert(store, box("kept"))
+        [stored] = insert(store, new_sandbox("kept"))
 
         def fail() -> None:
             with store.transaction() as transaction:
-                transaction.put(box("new"))
+                transaction.put(new_sandbox("new"))
                 transaction.put(replace(stored, labels={"a": "b"}))
                 transaction.remove(stored)
                 transaction.add_event(event(stored))
@@ -222,25 +234,25 @@ class TestTransactions:
         assert (len(store.changes(0)), list(store.events())) == (1, [])
 
     def test_each_object_of_a_commit_has_a_revision_of_its_own(self, store: SqlStore) -> None:
-        stored = insert(store, box("a"), box("b"))
+        stored = insert(store, new_sandbox("a"), new_sandbox("b"))
         assert [entry.resource_version for entry in stored] == [1, 2]
-        assert [entry.resource_version for entry in insert(store, box("c"))] == [3]
+        assert [entry.resource_version for entry in insert(store, new_sandbox("c"))] == [3]
         assert kinds_of(store.changes(0)) == [(1, "ADDED", "a"), (2, "ADDED", "b"), (3, "ADDED", "c")]
 
     def test_an_object_written_twice_in_a_commit_keeps_its_revision(self, store: SqlStore) -> None:
-        a, b = insert(store, box("a"), box("b"))
+        a, b = insert(store, new_sandbox("a"), new_sandbox("b"))
         with store.transaction() as transaction:
             first = transaction.put(replace(a, labels={"x": "1"}))
             transaction.put(replace(b, labels={"x": "1"}))
             last = transaction.put(replace(first, labels={"x": "2"}))
-            brief = transaction.put(box("brief"))
+            brief = transaction.put(new_sandbox("brief"))
             transaction.remove(brief)
         assert (first.resource_version, last.resource_version, store.revision()) == (3, 3, 4)
         assert kinds_of(store.changes(2)) == [(3, "MODIFIED", "a"), (4, "MODIFIED", "b")]
         assert store.get("Sandbox", "default", "a") == last
 
     def test_reading_or_putting_what_is_there_moves_nothing(self, store: SqlStore) -> None:
-        [stored] = insert(store, box(spec={"a": 1, "b": {"c": 2}}, labels={"x": "y"}))
+        [stored] = insert(store, new_sandbox(spec={"a": 1, "b": {"c": 2}}, labels={"x": "y"}))
         with store.transaction() as transaction:
             assert transaction.get("Sandbox", "default", "box") == stored
             assert transaction.put(replace(stored, spec={"b": {"c": 2}, "a": 1})) == stored
@@ -248,15 +260,17 @@ class TestTransactions:
         assert (store.revision(), len(store.changes(0))) == (1, 1)
 
     def test_what_comes_and_goes_in_a_commit_moves_nothing(self, store: SqlStore) -> None:
-        insert(store, box("a"))
+        insert(store, new_sandbox("a"))
         with store.transaction() as transaction:
-            transaction.remove(transaction.put(box("brief")))
+            transaction.remove(transaction.put(new_sandbox("brief")))
         assert (store.revision(), len(store.changes(0))) == (1, 1)
-        assert [stored.resource_version for stored in insert(store, box("b"))] == [2]
+        assert [stored.resource_version for stored in insert(store, new_sandbox("b"))] == [2]
 
     def test_reading_ahead_finds_what_reading_finds(self, store: SqlStore) -> None:
-        owned = box("owned", owner_references=({"kind": "Sandbox", "name": "a", "uid": "a"},))
-        a, b, owned, stored = insert(store, box("a"), box("b"), owned, replace(box("q"), kind="Quota"))
+        owned = new_sandbox("owned", owner_references=({"kind": "Sandbox", "name": "a", "uid": "a"},))
+        a, b, owned, stored = insert(
+            store, new_sandbox("a"), new_sandbox("b"), owned, replace(new_sandbox("q"), kind="Quota")
+        )
         with store.transaction() as transaction:
             transaction.put(replace(b, labels={"new": "1"}))
             keys = [("Sandbox", "default", name) for name in ("a", "b", "missing")]
@@ -272,15 +286,15 @@ class TestTransactions:
 
     @pytest.mark.parametrize("value", [1.0, True, "1", [1], None])
     def test_values_that_python_calls_equal_are_a_change(self, store: SqlStore, value: object) -> None:
-        insert(store, box(spec={"a": 1}))
-        insert(store, box(spec={"a": value}))
+        insert(store, new_sandbox(spec={"a": 1}))
+        insert(store, new_sandbox(spec={"a": value}))
         sandbox = store.get("Sandbox", "default", "box")
         assert sandbox is not None
         assert repr(sandbox.spec["a"]) == repr(value)
         assert store.revision() == 2
 
     def test_what_a_reader_does_to_its_copy_is_not_what_is_stored(self, store: SqlStore) -> None:
-        insert(store, box(spec={"a": [1]}))
+        insert(store, new_sandbox(spec={"a": [1]}))
         with store.transaction() as transaction:
             sandbox = transaction.get("Sandbox", "default", "box")
             assert sandbox is not None
@@ -289,9 +303,9 @@ class TestTransactions:
         assert store.get("Sandbox", "default", "box").spec == {"a": [1, 2]}  # type: ignore[union-attr]
 
     def test_it_reads_what_it_wrote(self, store: SqlStore) -> None:
-        a, b = insert(store, box("a"), box("b"))
+        a, b = insert(store, new_sandbox("a"), new_sandbox("b"))
         with store.transaction() as transaction:
-            transaction.put(box("c"))
+            transaction.put(new_sandbox("c"))
             transaction.remove(a)
             changed = transaction.put(replace(b, labels={"x": "y"}))
             assert [stored.name for stored in transaction.list("Sandbox")] == ["b", "c"]
@@ -303,28 +317,28 @@ class TestTransactions:
         assert [stored.name for stored in store.list("Sandbox")[0]] == ["b", "c"]
 
     def test_it_reads_the_instances(self, store: SqlStore) -> None:
-        [stored] = insert(store, box())
+        [stored] = insert(store, new_sandbox())
         store.record(Writes(instances=(instance(stored),)))
         with store.transaction() as transaction:
             assert list(transaction.instances()) == list(store.instances())
 
     @pytest.mark.parametrize("listed", [False, True])
     def test_a_name_belongs_to_one_uid(self, store: SqlStore, listed: bool) -> None:
-        insert(store, box())
+        insert(store, new_sandbox())
 
         def take() -> None:
             with store.transaction() as transaction:
-                transaction.put(box("fine"))
+                transaction.put(new_sandbox("fine"))
                 if listed:
                     transaction.list("Sandbox")
-                transaction.put(box(uid="another"))
+                transaction.put(new_sandbox(uid="another"))
 
         assert isinstance(refusal(take), Conflict)
         assert len(store.list("Sandbox")[0]) == 1
 
     @pytest.mark.parametrize("listed", ["never", "before", "after"])
     def test_a_uid_belongs_to_one_name(self, store: SqlStore, listed: str) -> None:
-        [stored] = insert(store, box())
+        [stored] = insert(store, new_sandbox())
 
         def rename() -> None:
             with store.transaction() as transaction:
@@ -338,10 +352,10 @@ class TestTransactions:
         assert store.list("Sandbox") == ([stored], 1)
 
     def test_a_name_can_be_taken_again_in_one_commit(self, store: SqlStore) -> None:
-        [old] = insert(store, box())
+        [old] = insert(store, new_sandbox())
         with store.transaction() as transaction:
             transaction.remove(old)
-            [new] = [transaction.put(box(uid="second"))]
+            [new] = [transaction.put(new_sandbox(uid="second"))]
         assert store.get("Sandbox", "default", "box") == new
         assert [(change.type, change.obj.uid) for change in store.changes(1)] == [
             ("DELETED", old.uid),
@@ -349,23 +363,23 @@ class TestTransactions:
         ]
 
     def test_removing_takes_the_instances_along(self, store: SqlStore) -> None:
-        a, b = insert(store, box("a"), box("b"))
+        a, b = insert(store, new_sandbox("a"), new_sandbox("b"))
         store.record(Writes(instances=(instance(a), instance(b))))
         with store.transaction() as transaction:
             transaction.remove(a)
         assert [entry.parent_name for entry in store.instances()] == ["b"]
 
     def test_removing_what_is_gone_or_anothers_does_nothing(self, store: SqlStore) -> None:
-        [stored] = insert(store, box())
+        [stored] = insert(store, new_sandbox())
         with store.transaction() as transaction:
-            transaction.remove(box("never"))
-            transaction.remove(box(uid="another"))
-            transaction.put(box("brief"))
-            transaction.remove(box("brief"))
+            transaction.remove(new_sandbox("never"))
+            transaction.remove(new_sandbox(uid="another"))
+            transaction.put(new_sandbox("brief"))
+            transaction.remove(new_sandbox("brief"))
         assert store.list("Sandbox") == ([stored], 1)
 
     def test_a_deletion_tells_the_last_state(self, store: SqlStore) -> None:
-        [stored] = insert(store, box())
+        [stored] = insert(store, new_sandbox())
         with store.transaction() as transaction:
             last = transaction.put(replace(stored, deleted_at=5.0))
             transaction.remove(stored)
@@ -374,20 +388,20 @@ class TestTransactions:
 
 class TestFollowing:
     def test_a_limit_may_come_in_the_middle_of_a_commit(self, store: SqlStore) -> None:
-        insert(store, *(box(f"a{number}") for number in range(3)))
-        insert(store, box("b"))
-        insert(store, *(box(f"c{number}") for number in range(2)))
+        insert(store, *(new_sandbox(f"a{number}") for number in range(3)))
+        insert(store, new_sandbox("b"))
+        insert(store, *(new_sandbox(f"c{number}") for number in range(2)))
         for limit, observed in ((1, 1), (3, 3), (4, 4), (5, 5), (6, 6), (1000, 6), (1 << 70, 6)):
             assert len(store.changes(0, limit=limit)) == observed, limit
         assert kinds_of(store.changes(4, limit=1)) == [(5, "ADDED", "c0")]
 
     def test_whoever_goes_on_after_any_event_of_a_commit_misses_none(self, store: SqlStore) -> None:
-        stored, changed, removed = insert(store, box("kept"), box("changed"), box("removed"))
+        stored, changed, removed = insert(store, new_sandbox("kept"), new_sandbox("changed"), new_sandbox("removed"))
         with store.transaction() as transaction:
-            transaction.put(box("new"))
+            transaction.put(new_sandbox("new"))
             transaction.put(replace(changed, labels={"x": "y"}))
             transaction.remove(removed)
-            transaction.put(box("removed", uid="another"))
+            transaction.put(new_sandbox("removed", uid="another"))
             transaction.put(replace(stored, kind="Quota", uid="of another kind"))
         store.record(Writes(statuses=(StatusWrite(stored.ref, {"a": 1}), StatusWrite(changed.ref, {"a": 1}))))
         all_ = list(store.changes(0))
@@ -401,7 +415,7 @@ class TestFollowing:
 
     def test_changes_of_older_versions_that_share_a_revision_stay_together(self, world: World) -> None:
         store = world.store()
-        insert(store, box("a"), box("b"), box("c"))
+        insert(store, new_sandbox("a"), new_sandbox("b"), new_sandbox("c"))
         with world.database() as database, database.writing() as connection:
             connection.execute(update(changes).where(changes.c.revision == 3).values(revision=2, position=1))
         assert kinds_of(store.changes(0, limit=2)) == [(1, "ADDED", "a"), (2, "ADDED", "b"), (2, "ADDED", "c")]
@@ -409,7 +423,7 @@ class TestFollowing:
 
     def test_pruned_changes_are_gone_and_later_ones_not(self, store: SqlStore) -> None:
         for number in range(5):
-            insert(store, box(f"a{number}"), box(f"b{number}"))
+            insert(store, new_sandbox(f"a{number}"), new_sandbox(f"b{number}"))
         assert store.prune(keep_changes=3, events_before=0) == 7
         assert kinds_of(store.changes(7))[0] == (8, "ADDED", "b3")
         assert len(store.changes(7)) == 3
@@ -418,13 +432,13 @@ class TestFollowing:
         assert store.prune(keep_changes=0, events_before=0) == 3
         assert list(store.changes(10)) == []
         assert "list again" in str(refusal(lambda: store.changes(9)))
-        insert(store, box("later"))
+        insert(store, new_sandbox("later"))
         assert kinds_of(store.changes(10)) == [(11, "ADDED", "later")]
         assert len(store.list("Sandbox")[0]) == 11
 
     def test_a_revision_that_was_never_reached_is_gone_too(self, store: SqlStore) -> None:
         """An older database was put in its place: what the follower knows is not true any more."""
-        insert(store, box())
+        insert(store, new_sandbox())
         assert isinstance(refusal(lambda: store.changes(2)), ChangesGone)
         assert isinstance(refusal(lambda: store.changes(1 << 70)), ChangesGone)
 
@@ -446,7 +460,10 @@ class TestFollowing:
 
     def test_a_lean_list_lacks_only_the_last_applied(self, store: SqlStore) -> None:
         objects = insert(
-            store, box("a", last_applied={"x": 1}), box("b", last_applied={"x": 2}), box("c", spec={"y": 1})
+            store,
+            new_sandbox("a", last_applied={"x": 1}),
+            new_sandbox("b", last_applied={"x": 2}),
+            new_sandbox("c", spec={"y": 1}),
         )
         observed, revision = store.list("Sandbox", lean=True)
         assert (observed, revision) == ([replace(stored, last_applied=None) for stored in objects], 3)
@@ -454,7 +471,7 @@ class TestFollowing:
 
     def test_a_list_is_one_moment(self, store: SqlStore) -> None:
         """Two objects that always change together are never seen apart, and the revision is theirs."""
-        insert(store, box("a"), box("b"))
+        insert(store, new_sandbox("a"), new_sandbox("b"))
         writer = in_thread(lambda: write_lockstep(store, 60))
         torn = []
         while writer.is_alive():
@@ -467,12 +484,12 @@ class TestFollowing:
 
 def write_pairs(store: SqlStore, writer: str, commits: int) -> None:
     for number in range(commits):
-        insert(store, box(f"{writer}-{number}-a"), box(f"{writer}-{number}-b"))
+        insert(store, new_sandbox(f"{writer}-{number}-a"), new_sandbox(f"{writer}-{number}-b"))
 
 
 def write_lockstep(store: SqlStore, commits: int) -> None:
     for number in range(commits):
-        insert(store, *(box(name, labels={"round": str(number)}) for name in "ab"))
+        insert(store, *(new_sandbox(name, labels={"round": str(number)}) for name in "ab"))
 
 
 def follow(store: SqlStore, until: int) -> list[Change]:
@@ -491,7 +508,7 @@ class TestTurns:
         assert SqlStore(world.url).record(Writes()) == {}
 
     def test_a_status_moves_the_version_but_not_the_generation(self, store: SqlStore) -> None:
-        [stored] = insert(store, box(generation=3, finalizers=("f",)))
+        [stored] = insert(store, new_sandbox(generation=3, finalizers=("f",)))
         status = {"observedGeneration": 3}
         assert store.record(Writes(statuses=(StatusWrite(stored.ref, status),))) == {}
         expected = replace(stored, status=status, resource_version=2)
@@ -499,14 +516,14 @@ class TestTurns:
         assert list(store.changes(1)) == [Change(2, "MODIFIED", expected)]
 
     def test_a_status_that_is_the_same_moves_nothing(self, store: SqlStore) -> None:
-        a, b = insert(store, box("a", status={"x": 1, "y": 2}), box("b"))
+        a, b = insert(store, new_sandbox("a", status={"x": 1, "y": 2}), new_sandbox("b"))
         store.record(Writes(statuses=(StatusWrite(a.ref, {"y": 2, "x": 1}),)))
         assert store.revision() == 2
         store.record(Writes(statuses=(StatusWrite(a.ref, {"y": 2, "x": 1}), StatusWrite(b.ref, {"x": 1}))))
         assert kinds_of(store.changes(2)) == [(3, "MODIFIED", "b")]
 
     def test_a_later_spec_is_not_undone_by_a_status(self, store: SqlStore) -> None:
-        [stored] = insert(store, box())
+        [stored] = insert(store, new_sandbox())
         insert(store, replace(stored, spec={"new": True}, generation=2))
         store.record(Writes(statuses=(StatusWrite(stored.ref, {"observedGeneration": 1}),)))
         sandbox = store.get("Sandbox", "default", "box")
@@ -514,8 +531,8 @@ class TestTurns:
         assert (sandbox.spec, sandbox.generation, sandbox.status) == ({"new": True}, 2, {"observedGeneration": 1})
 
     def test_writes_for_what_is_gone_are_dropped(self, store: SqlStore) -> None:
-        [stored] = insert(store, box("there"))
-        sandbox, reborn = box("gone"), box("there", uid="its predecessor")
+        [stored] = insert(store, new_sandbox("there"))
+        sandbox, reborn = new_sandbox("gone"), new_sandbox("there", uid="its predecessor")
         result = store.record(
             Writes(
                 statuses=(StatusWrite(sandbox.ref, {"a": 1}), StatusWrite(reborn.ref, {"a": 1})),
@@ -530,7 +547,7 @@ class TestTurns:
         assert [entry.ref for entry in store.events()] == [sandbox.ref]
 
     def test_instances_come_back_as_they_were(self, store: SqlStore) -> None:
-        [stored] = insert(store, box())
+        [stored] = insert(store, new_sandbox())
         memory = instance_state(
             restarts=3,
             crashes=2,
@@ -547,7 +564,7 @@ class TestTurns:
         assert store.revision() == 1
 
     def test_any_field_of_an_instance_can_change(self, store: SqlStore) -> None:
-        first, second = insert(store, box(), box("second"))
+        first, second = insert(store, new_sandbox(), new_sandbox("second"))
         now = instance(first, member_uid="own")
         changes: list[dict[str, Any]] = [
             {},
@@ -569,7 +586,7 @@ class TestTurns:
         assert now.version == len(changes)
 
     def test_an_instance_is_compared_and_set(self, store: SqlStore) -> None:
-        a, b = insert(store, box("a"), box("b"))
+        a, b = insert(store, new_sandbox("a"), new_sandbox("b"))
         first = store.record(Writes(instances=(instance(a), instance(b))))
         ours = replace(first[a.uid], state=instance_state(restarts=1))
         assert store.record(Writes(instances=(ours,)))[a.uid].version == 2
@@ -588,7 +605,7 @@ class TestTurns:
         assert (store.revision(), list(store.events())) == (2, [])
 
     def test_no_two_instances_have_one_user_id(self, store: SqlStore) -> None:
-        a, b = insert(store, box("a"), box("b"))
+        a, b = insert(store, new_sandbox("a"), new_sandbox("b"))
         memory = instance_state(user_id=2_000_000)
         [ours] = store.record(Writes(instances=(instance(a, state=memory),))).values()
         writes = Writes(instances=(instance(b, state=memory),), events=(event(b),))
@@ -603,7 +620,7 @@ class TestTurns:
         assert [entry.state.security.user_id for entry in store.instances()] == [2_000_000]
 
     def test_a_user_id_is_given_once_on_each_host(self, store: SqlStore) -> None:
-        a, b = insert(store, box("a"), box("b"))
+        a, b = insert(store, new_sandbox("a"), new_sandbox("b"))
         memory = instance_state(user_id=2_000_000)
         store.record(Writes(instances=(instance(a, state=memory), instance(b, state=memory, host="b"))))
         assert {entry.host: entry.state.security.user_id for entry in store.instances()} == dict.fromkeys(
@@ -613,7 +630,7 @@ class TestTurns:
         assert isinstance(refusal(lambda: store.record(Writes(instances=(occupied,)))), Conflict)
 
     def test_instances_are_read_by_host(self, store: SqlStore) -> None:
-        objects = insert(store, *(box(name) for name in "cab"))
+        objects = insert(store, *(new_sandbox(name) for name in "cab"))
         hosts = ("b", "host", "b")
         store.record(
             Writes(instances=tuple(instance(stored, host=at) for stored, at in zip(objects, hosts, strict=True)))
@@ -635,7 +652,7 @@ class TestTurns:
         assert store.reservations() == {}
 
     def test_an_object_goes_with_its_last_finalizer(self, store: SqlStore) -> None:
-        [stored] = insert(store, box(deleted_at=9.0, finalizers=("one", "two")))
+        [stored] = insert(store, new_sandbox(deleted_at=9.0, finalizers=("one", "two")))
         store.record(Writes(instances=(instance(stored),)))
         store.record(Writes(finalized=((stored.ref, "one"),)))
         remaining = replace(stored, finalizers=("two",), resource_version=2)
@@ -653,12 +670,12 @@ class TestTurns:
         assert list(store.changes(2)) == [Change(3, "DELETED", expected)]
 
     def test_an_object_that_is_not_to_be_deleted_only_loses_the_finalizer(self, store: SqlStore) -> None:
-        [stored] = insert(store, box(finalizers=("one",)))
+        [stored] = insert(store, new_sandbox(finalizers=("one",)))
         store.record(Writes(finalized=((stored.ref, "one"), (stored.ref, "unknown"))))
         assert store.list("Sandbox") == ([replace(stored, finalizers=(), resource_version=2)], 2)
 
     def test_a_deletion_that_the_planner_asks_for_waits_for_the_finalizers(self, store: SqlStore) -> None:
-        stored, free = insert(store, box(finalizers=("f",)), box("free"))
+        stored, free = insert(store, new_sandbox(finalizers=("f",)), new_sandbox("free"))
         store.record(Writes(deletions=(Deletion(stored.ref, 1, 7.0), Deletion(free.ref, 1, 7.0))))
         sandbox = store.get("Sandbox", "default", "box")
         assert sandbox is not None
@@ -669,14 +686,16 @@ class TestTurns:
         assert store.revision() == revision
 
     def test_a_deletion_is_void_when_the_spec_has_moved_on(self, store: SqlStore) -> None:
-        insert(store, box(finalizers=("f",), generation=2))
-        store.record(Writes(deletions=(Deletion(box().ref, 1, 7.0),)))
+        insert(store, new_sandbox(finalizers=("f",), generation=2))
+        store.record(Writes(deletions=(Deletion(new_sandbox().ref, 1, 7.0),)))
         sandbox = store.get("Sandbox", "default", "box")
         assert sandbox is not None
         assert sandbox.deleted_at is None
 
     def test_a_thousand_of_everything_is_one_commit(self, store: SqlStore) -> None:
-        stored = insert(store, *(box(f"b{number:04}", deleted_at=1.0, finalizers=("f",)) for number in range(1000)))
+        stored = insert(
+            store, *(new_sandbox(f"b{number:04}", deleted_at=1.0, finalizers=("f",)) for number in range(1000))
+        )
         store.record(
             Writes(
                 statuses=tuple(StatusWrite(entry.ref, {"x": 1}) for entry in stored),
@@ -693,7 +712,7 @@ class TestTurns:
 
 class TestEvents:
     def test_equal_ones_are_counted(self, store: SqlStore) -> None:
-        [stored] = insert(store, box())
+        [stored] = insert(store, new_sandbox())
         with store.transaction() as transaction:
             transaction.add_event(event(stored, at=10.0))
             transaction.add_event(event(stored, "other", at=11.0))
@@ -704,7 +723,7 @@ class TestEvents:
         assert store.revision() == 1
 
     def test_reason_type_and_object_tell_them_apart(self, store: SqlStore) -> None:
-        a, b = box("a"), box("b", "other")
+        a, b = new_sandbox("a"), new_sandbox("b", "other")
         given_ = (event(a), event(b), event(a, reason="Killed"), replace(event(a), type="Warning"))
         store.record(Writes(events=given_))
         assert [entry.count for entry in store.events()] == [1, 1, 1, 1]
@@ -717,13 +736,15 @@ class TestEvents:
         assert len(store.events(kind="SANDBOX")) == 4
 
     def test_the_newest_ones_come_last(self, store: SqlStore) -> None:
-        store.record(Writes(events=tuple(event(box(), f"number {at}", at=float(at)) for at in (3, 1, 2, 4, 4.5))))
+        store.record(
+            Writes(events=tuple(event(new_sandbox(), f"number {at}", at=float(at)) for at in (3, 1, 2, 4, 4.5)))
+        )
         assert [entry.at for entry in store.events(limit=3)] == [3, 4, 4.5]
         assert list(store.events(limit=0)) == []
 
     @pytest.mark.parametrize("count", [249, 250, 251, 500, 620])
     def test_many_are_a_sequence_as_few_are(self, store: SqlStore, count: int) -> None:
-        events = [event(box(), f"“number {at}”", at=at + 0.25, first_at=at + 0.25) for at in range(count)]
+        events = [event(new_sandbox(), f"“number {at}”", at=at + 0.25, first_at=at + 0.25) for at in range(count)]
         store.record(Writes(events=tuple(events)))
         observed = store.events(limit=5000)
         assert (len(observed), list(observed), list(reversed(observed))) == (count, events, events[::-1])
@@ -736,17 +757,17 @@ class TestEvents:
                 observed[at]
 
     def test_of_one_moment_they_keep_their_order(self, store: SqlStore) -> None:
-        store.record(Writes(events=tuple(event(box(), word) for word in ("made", "started", "ready"))))
+        store.record(Writes(events=tuple(event(new_sandbox(), word) for word in ("made", "started", "ready"))))
         assert [entry.message for entry in store.events()] == ["made", "started", "ready"]
 
     def test_whatever_an_engine_says_can_be_kept(self, store: SqlStore) -> None:
-        store.record(Writes(events=(event(box(), "nul \0, half \ud800, " + "long " * 5000),)))
+        store.record(Writes(events=(event(new_sandbox(), "nul \0, half \ud800, " + "long " * 5000),)))
         [stored] = store.events()
         assert stored.message.startswith("nul \ufffd, half ?, long")
         assert len(stored.message) > 25_000
 
     def test_old_ones_are_pruned(self, store: SqlStore) -> None:
-        store.record(Writes(events=tuple(event(box(), str(at), at=float(at)) for at in range(5))))
+        store.record(Writes(events=tuple(event(new_sandbox(), str(at), at=float(at)) for at in range(5))))
         assert store.prune(keep_changes=10, events_before=3.0) == 3
         assert [entry.at for entry in store.events()] == [3, 4]
 
@@ -774,7 +795,7 @@ class TestTogether:
         store = world.store(wait_seconds=0.2)
         holder = world.child("hold")
         assert holder.says() == "holding"
-        error = refusal(lambda: insert(store, box()))
+        error = refusal(lambda: insert(store, new_sandbox()))
         assert not isinstance(error, Conflict)
         assert "held by another process" in str(error)
         assert "try again" in str(error)
@@ -784,14 +805,14 @@ class TestTogether:
         holder.go()
         assert holder.says() == "done"
         assert store.ping() == ""
-        assert [stored.resource_version for stored in insert(store, box())] == [1]
+        assert [stored.resource_version for stored in insert(store, new_sandbox())] == [1]
         assert [stored.name for stored in store.list("Sandbox")[0]] == ["box"]
 
     def test_a_writer_that_is_killed_leaves_nothing(self, world: World, store: SqlStore) -> None:
         holder = world.child("hold")
         assert holder.says() == "holding"
         holder.kill()
-        assert [stored.resource_version for stored in insert(store, box())] == [1]
+        assert [stored.resource_version for stored in insert(store, new_sandbox())] == [1]
         assert [stored.name for stored in store.list("Sandbox")[0]] == ["box"]
 
     def test_a_write_inside_a_write_ends_in_words(self, world: World) -> None:
@@ -799,8 +820,8 @@ class TestTogether:
 
         def nested() -> None:
             with store.transaction() as transaction:
-                transaction.put(box("outer"))
-                insert(store, box("inner"))
+                transaction.put(new_sandbox("outer"))
+                insert(store, new_sandbox("inner"))
 
         assert "try again" in str(refusal(nested))
         assert store.list("Sandbox") == ([], 0)
@@ -827,7 +848,7 @@ class Tally:
 def test_every_call_is_counted_and_timed(world: World) -> None:
     tally, ticks = Tally(), iter(range(1000))
     store = world.store(meter=tally, timer=lambda: float(next(ticks)))
-    stored = insert(store, box())
+    stored = insert(store, new_sandbox())
     store.list("Sandbox")
     store.list("Sandbox")
     refusal(lambda: store.changes(7))
@@ -855,20 +876,20 @@ def test_commits_of_others_are_followed(world: World) -> None:
     end = store.follow(lambda: wakes.append(store.revision()), arguments.append)
     other_end = second.follow(lambda: None)
     with second.transaction() as transaction:
-        transaction.put(box())
+        transaction.put(new_sandbox())
         transaction.tell("its words")
     if store.figures().backend == "postgresql":
         wait_for("it is woken for the commit", lambda: 1 in wakes and arguments)
         assert arguments == ["its words"]
     with second.transaction() as transaction:
-        transaction.put(box("too-much"))
+        transaction.put(new_sandbox("too-much"))
         transaction.tell("x" * 10_000)  # it is left out, and the commit is as good
     if store.figures().backend == "postgresql":
         wait_for("it is woken for the commit", lambda: 2 in wakes)
         assert arguments == ["its words"]
     end()
     before = len(wakes)
-    insert(second, box("late"))
+    insert(second, new_sandbox("late"))
     assert len(wakes) == before
     other_end()
 
@@ -881,7 +902,7 @@ def test_many_threads_share_one_store(world: World) -> None:
     def work(number: int) -> None:
         try:
             for turn in range(5):
-                insert(store, box(f"{number}-{turn}"))
+                insert(store, new_sandbox(f"{number}-{turn}"))
                 sandbox: StoredObject | None = store.get("Sandbox", "default", f"{number}-{turn}")
                 assert sandbox is not None
                 store.list("Sandbox")
@@ -896,14 +917,14 @@ def test_many_threads_share_one_store(world: World) -> None:
 
 
 def test_a_transaction_sees_the_instances_it_writes(store: SqlStore) -> None:
-    stored, second = insert(store, box("one"), box("other"))
+    stored, second = insert(store, new_sandbox("one"), new_sandbox("other"))
     store.record(Writes(instances=(instance(stored), instance(second, role="warm"))))
     with store.transaction() as transaction:
         both = Amount(1000, 1 << 30, 128, 1)
         assert transaction.reservations("default", "", "none") == {"default": both, "": both, "none": Amount()}
         (kept_instance,) = transaction.instances_of([second.uid, "none"]).values()
         transaction.put_instance(replace(kept_instance, role="sandbox", reserves=Limits(700, 3 << 29, 64)))
-        third = instance(box("third", "else"), member_uid="third-uid")
+        third = instance(new_sandbox("third", "else"), member_uid="third-uid")
         transaction.put_instance(replace(third, parent_uid=stored.uid))
         assert transaction.instances_of([second.uid])[second.uid].role == "sandbox"
         reservations = transaction.reservations("default", "")

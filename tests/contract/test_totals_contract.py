@@ -21,7 +21,7 @@ from controller.ports import Conflict
 from controller.store import migrate
 from controller.store.schema import objects
 from controller.store.sql_store import SqlStore
-from tests.contract.store_worlds import BACKENDS, World, both_stores, box, event, insert, instance, make_world
+from tests.contract.store_worlds import BACKENDS, World, both_stores, event, insert, instance, make_world, new_sandbox
 from tests.examples import examples
 from tests.instance_states import instance_state
 
@@ -77,7 +77,7 @@ def test_totals_equal_the_sums_over_rows(store: SqlStore, steps: list[tuple[Any,
 
 def test_a_conflict_leaves_the_totals_alone(store: SqlStore) -> None:
     _empty(store)
-    [stored] = insert(store, box())
+    [stored] = insert(store, new_sandbox())
     store.record(Writes(instances=(instance(stored),)))
     before = _held(store)
     with pytest.raises(Conflict):
@@ -90,7 +90,7 @@ def test_a_conflict_leaves_the_totals_alone(store: SqlStore) -> None:
 
 def test_a_ceiling_is_that_of_one_host(store: SqlStore) -> None:
     _empty(store)
-    created = insert(store, box("a"), box("b"), box("c"))
+    created = insert(store, new_sandbox("a"), new_sandbox("b"), new_sandbox("c"))
     present, there, further = (instance(stored, reserves=Limits(600, 7, 9)) for stored in created)
     ceiling = Ceiling(host_scope("b"), Amount(1000, 100, 100, 5))
     store.record(Writes(instances=(present, replace(there, host="b")), ceilings=(ceiling,)))
@@ -104,7 +104,10 @@ def test_a_ceiling_is_that_of_one_host(store: SqlStore) -> None:
 
 def test_a_ceiling_is_the_number_of_a_pools_members(store: SqlStore) -> None:
     _empty(store)
-    rows = [_row(stored, (), "warm", "p", Limits(0, 0, 0)) for stored in insert(store, box("a"), box("b"), box("c"))]
+    rows = [
+        _row(stored, (), "warm", "p", Limits(0, 0, 0))
+        for stored in insert(store, new_sandbox("a"), new_sandbox("b"), new_sandbox("c"))
+    ]
     two = Ceiling(replicas_scope("p"), Amount(sandboxes=2))
     store.record(
         Writes(
@@ -119,7 +122,7 @@ def test_a_ceiling_is_the_number_of_a_pools_members(store: SqlStore) -> None:
 @both_stores
 def test_rows_removed_behind_the_store_hold_nothing_for_long(world: World) -> None:
     store = world.store()
-    created = insert(store, box("a"), box("b"))
+    created = insert(store, new_sandbox("a"), new_sandbox("b"))
     store.record(Writes(instances=tuple(_row(stored, (), "sandbox", "p", Limits(600, 7, 9)) for stored in created)))
     with world.database() as database, database.writing() as connection:
         connection.execute(delete(objects).where(objects.c.name == "a"))
@@ -136,7 +139,7 @@ def test_rows_removed_behind_the_store_hold_nothing_for_long(world: World) -> No
 @both_stores
 def test_a_store_of_before_totals_gets_them(world: World) -> None:
     store = world.store()
-    created = insert(store, *(box(name, namespace) for namespace in NAMESPACES for name in NAMES))
+    created = insert(store, *(new_sandbox(name, namespace) for namespace in NAMESPACES for name in NAMES))
     rows = [
         _row(stored, (), "sandbox" if number % 2 else "warm", POOLS[number % 3], Limits(number, 7, 9))
         for number, stored in enumerate(created)
@@ -160,7 +163,7 @@ def _take(
         store.prune(keep_changes=5, events_before=0.0)
         return
     if obj is None:
-        obj = box(name, namespace, finalizers=(FINALIZER,))
+        obj = new_sandbox(name, namespace, finalizers=(FINALIZER,))
     instances = store.instances([obj.uid])
     if what in ("record", "finalize", "delete", "ceiling"):
         store.record(

@@ -444,8 +444,6 @@ class FakeEngine:
             else _no_container(name)
         )
 
-    box = container  # for tests that are renamed later
-
     def exists(self, name: str) -> bool:
         return any(sandbox.name == name for sandbox in self._containers.values())
 

@@ -267,7 +267,7 @@ def check(harness: LoopHarness) -> None:
     reserves = {row.uid: row.reserves.memory_bytes for row in rows}
     for uid, names in harness.ours().items():
         assert len(names) == 1
-        sandbox = harness.engine.box(names[0])
+        sandbox = harness.engine.container(names[0])
         if str(sandbox.state) in ("running", "paused"):
             assert sandbox.limits.memory_bytes <= reserves[uid], "what runs is reserved"
 
@@ -394,7 +394,7 @@ def test_a_member_without_limits_is_never_handed_out(harness: LoopHarness) -> No
 
 def test_a_member_whose_limits_are_unreadable_is_not_handed_out_and_its_pool_says_so(harness: LoopHarness) -> None:
     filled(harness, 1)
-    harness.engine.box(containers(harness)[0]).limits_unread = True
+    harness.engine.container(containers(harness)[0]).limits_unread = True
     harness.engine.observe_now()
     harness.run_pass()
     sandbox_pool = harness.store.get("SandboxPool", "default", "warm")

@@ -45,14 +45,14 @@ def sandbox(harness: LoopHarness, name: str = "a", disk: str = "1Gi", level: str
 
 
 def storage(harness: LoopHarness, name: str = "a") -> int:
-    config = harness.engine.box(harness.container_name(name)).config
+    config = harness.engine.container(harness.container_name(name)).config
     assert config is not None
     return config.storage_bytes
 
 
 def writes(harness: LoopHarness, count: int, name: str = "a") -> None:
     """The sandbox is measured to have written so many bytes."""
-    sandbox = harness.engine.box(harness.container_name(name))
+    sandbox = harness.engine.container(harness.container_name(name))
     harness.layers[sandbox.id] = LayerUsage(count, harness.clock.now())
     harness.settle()
 

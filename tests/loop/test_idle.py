@@ -75,7 +75,7 @@ def starts(harness: LoopHarness) -> int:
 
 
 def state(harness: LoopHarness, name: str = "web") -> State:
-    return harness.engine.box(harness.container_name(name)).state
+    return harness.engine.container(harness.container_name(name)).state
 
 
 def slept(harness: LoopHarness, **lifecycle: Any) -> None:
@@ -170,15 +170,15 @@ def test_an_exec_that_comes_during_the_stop_waits_and_runs_in_the_next_run(harne
     harness.apply("web", lifecycle=IDLE)
     harness.settle(seconds=0)
     name = harness.container_name("web")
-    harness.engine.box(name).ignores_term = True
-    first = harness.engine.box(name).started_at
+    harness.engine.container(name).ignores_term = True
+    first = harness.engine.container(name).started_at
     harness.settle(seconds=61)
     assert harness.condition("web", "Ready") == "False Suspending"
     late = Exec(harness)
     harness.settle(seconds=0)
     assert late.thread.is_alive()
     assert late.open_after_passes().output() == [b"hello\n", b"0"]
-    assert harness.engine.box(name).started_at > first
+    assert harness.engine.container(name).started_at > first
     assert harness.condition("web", "Ready") == "True Running"
 
 

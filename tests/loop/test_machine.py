@@ -60,7 +60,7 @@ class Life(RuleBasedStateMachine):
     def _remembered(self, name: str) -> bool:
         """Return True if the store knows this container as ours; only its name tells that of one just made."""
         containers = {instance.state.container.id for instance in self.harness.store.instances()}
-        return self.harness.engine.box(name).id in containers
+        return self.harness.engine.container(name).id in containers
 
     @rule(name=NAMES, spec=SPECS, patient=st.booleans())
     def apply(self, name: str, spec: dict[str, object], patient: bool) -> None:
@@ -85,7 +85,7 @@ class Life(RuleBasedStateMachine):
         if not own_texts:
             return
         engine, name = self.harness.engine, pick.choice(own_texts)  # type: ignore[attr-defined]
-        running = engine.box(name).state is State.RUNNING
+        running = engine.container(name).state is State.RUNNING
         if what == "kill" and running:
             engine.kill(name)
         elif what == "remove":
@@ -150,12 +150,12 @@ class Life(RuleBasedStateMachine):
         container = self.harness.container_name(name)
         state = {"Running": State.RUNNING, "Paused": State.PAUSED}.get(spec.run_state)
         if state is None:
-            assert not self.harness.engine.exists(container) or self.harness.engine.box(container).state in (
+            assert not self.harness.engine.exists(container) or self.harness.engine.container(container).state in (
                 State.EXITED,
                 State.CREATED,
             )
             return
-        running = self.harness.engine.box(container)
+        running = self.harness.engine.container(container)
         assert running.state is state
         assert running.networks == ("none",)
         assert running.image_id == self.harness.engine.images[spec.template.image]
@@ -169,7 +169,7 @@ class Life(RuleBasedStateMachine):
     @invariant()
     def the_stranger_is_untouched(self) -> None:
         if hasattr(self, "harness"):
-            assert self.harness.engine.box(self.foreign).state is State.RUNNING
+            assert self.harness.engine.container(self.foreign).state is State.RUNNING
 
 
 Life.TestCase.settings = settings(

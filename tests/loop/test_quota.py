@@ -174,7 +174,7 @@ def check(harness: LoopHarness) -> None:
     reserved = {row.parent_uid: row.reserves.memory_bytes for row in rows}
     for uid, names in harness.ours().items():
         for name in names:
-            sandbox = harness.engine.box(name)
+            sandbox = harness.engine.container(name)
             if str(sandbox.state) in ("running", "paused"):
                 assert sandbox.limits.memory_bytes <= reserved[uid], "what runs is reserved"
 

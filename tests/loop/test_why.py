@@ -238,7 +238,7 @@ def test_what_only_a_new_container_takes_back_is_told(harness: LoopHarness) -> N
         harness.apply("web", runState=state)
         harness.settle()
     assert harness.condition("web", "Degraded") == "False AsExpected"
-    assert harness.engine.box(harness.container_name("web")).out_of_band.cpus == ""
+    assert harness.engine.container(harness.container_name("web")).out_of_band.cpus == ""
 
 
 def put(harness: LoopHarness, kind: str, name: str, **spec: object) -> None:

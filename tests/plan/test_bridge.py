@@ -41,7 +41,7 @@ def running(history: History, name: str = "web", **spec: object) -> str:
 
 
 def networks(history: History, name: str = "web") -> tuple[str, ...]:
-    return history.engine.box(history.container_name(name)).networks
+    return history.engine.container(history.container_name(name)).networks
 
 
 def test_the_bridge_stands_before_the_sandbox_is_made(history: History) -> None:
@@ -81,12 +81,12 @@ def test_bridge_without_the_engines_rules_reaches_nothing(history: History, lead
 def test_sandbox_whose_network_is_gone_is_not_ready(history: History, level: str) -> None:
     uid = running(history, level=level)
     net = public_name(uid) if level == "production" else sealed_name(uid)
-    before = history.engine.box(history.container_name("web")).id
+    before = history.engine.container(history.container_name("web")).id
     history.engine.cut_network(net, is_linked=False)
     history.settle()
     assert history.condition("web", "Ready") == "False NetworkGone"
     assert history.condition("web", "NetworkReady") == "False NetworkGone"
-    assert history.engine.box(history.container_name("web")).id == before
+    assert history.engine.container(history.container_name("web")).id == before
     for state in ("Suspended", "Running"):  # as its message says
         apply(history, level=level, runState=state)
         history.settle()
@@ -106,12 +106,12 @@ def test_start_without_the_engines_rules_says_what_to_do(history: History) -> No
 
 def test_the_local_network_is_joined_and_left_while_it_runs(history: History) -> None:
     uid = running(history)
-    before = history.engine.box(history.container_name("web")).id
+    before = history.engine.container(history.container_name("web")).id
     apply(history, local=True)
     history.settle()
     assert networks(history) == (local_name(uid),)
     assert history.condition("web", "NetworkReady") == "True Local"
-    assert history.engine.box(history.container_name("web")).id == before
+    assert history.engine.container(history.container_name("web")).id == before
     assert set(history.engine.networks) == {local_name(uid)}
     apply(history)
     history.settle()
@@ -156,7 +156,7 @@ def test_nothing_is_started_without_the_guard_and_what_runs_is_frozen(history: H
     history.clock.advance(60)
     history.engine.kill(history.container_name("web"))
     history.settle()
-    assert history.engine.box(history.container_name("web")).state is State.EXITED
+    assert history.engine.container(history.container_name("web")).state is State.EXITED
     history.engine.unguarded = ""
     history.engine.observe_now()
     history.settle()

@@ -117,7 +117,7 @@ def test_a_sandbox_lost_with_its_engine_starts_at_once_and_has_not_crashed(
         history.settle(seconds=0)
         assert record(history)["reason"] == "EngineLost"
         assert history.condition("web", "Ready") == "True Running"
-    assert history.engine.box(name).started_at > 0
+    assert history.engine.container(name).started_at > 0
     memory = history.instances()[0].state
     assert (memory.runs.crashes, memory.runs.restarts) == (0, 4)
 
@@ -169,9 +169,9 @@ def test_an_end_that_the_engine_did_not_see_is_no_fault_of_the_sandbox(history: 
     """The host went down under it: the engine has the end of the run before."""
     name = running(history)
     history.engine.exit(name, 0)
-    finished = history.engine.box(name).finished_at
+    finished = history.engine.container(name).finished_at
     history.settle(seconds=60)
-    history.engine.exit(name, 0, early=history.engine.box(name).started_at - finished)
+    history.engine.exit(name, 0, early=history.engine.container(name).started_at - finished)
     history.settle(seconds=0)
     assert record(history)["reason"] == "EngineLost"
     memory = history.instances()[0].state
@@ -192,14 +192,14 @@ def test_a_lost_engine_forgives_no_crash(history: History) -> None:
 
 def test_sandboxes_outlive_an_engine_with_live_restore(history: History) -> None:
     name = running(history)
-    before = history.engine.box(name).pid
+    before = history.engine.container(name).pid
     calls = len(history.engine.calls)
     history.engine.go_down("connection refused")
     history.settle(seconds=0)
     history.engine.restart(live_restore=True)
     history.engine.come_up()
     history.settle()
-    assert history.engine.box(name).pid == before
+    assert history.engine.container(name).pid == before
     assert len(history.engine.calls) == calls
 
 
@@ -226,7 +226,7 @@ def test_a_daemon_started_after_the_engine_knows_what_was_lost(history: History)
 
 
 def test_a_start_that_stays_blocked_gets_a_new_container(history: History) -> None:
-    before = history.engine.box(running(history, restartPolicy="Always")).id
+    before = history.engine.container(running(history, restartPolicy="Always")).id
     blocked = Transient("StartBlocked", "pdk-web does not start: task 3a01: already exists")
     away = Transient("StartFailed", "pdk-web does not start: connection refused: unavailable")
     history.engine.fail_next(StartContainer, away, away, blocked, blocked, blocked)
@@ -235,13 +235,13 @@ def test_a_start_that_stays_blocked_gets_a_new_container(history: History) -> No
     assert history.condition("web", "Degraded") == "True StartBlocked"
     history.settle()
     assert history.condition("web", "Ready") == "True Running"
-    assert history.engine.box(history.container_name("web")).id != before
+    assert history.engine.container(history.container_name("web")).id != before
     event = next(entry for entry in history.events_of("web") if entry.reason == "Recreating")
     assert (event.type, "root file system and to memory is lost" in event.message) == ("Warning", True)
 
 
 def test_a_sandbox_without_limits_is_restarted(history: History) -> None:
-    sandbox = history.engine.box(running(history, restartPolicy="Never"))
+    sandbox = history.engine.container(running(history, restartPolicy="Never"))
     start = sandbox.started_at
     history.engine.lose_cgroups(sandbox.name)
     history.engine.observe_now()
@@ -252,5 +252,5 @@ def test_a_sandbox_without_limits_is_restarted(history: History) -> None:
     assert history.condition("web", "Resized") == "True InForce"
     assert history.condition("web", "Secured") == "True Attested"
     assert history.condition("web", "Ready") == "True Running"
-    again = history.engine.box(sandbox.name)
+    again = history.engine.container(sandbox.name)
     assert (again.id, again.started_at > start) == (sandbox.id, True)

@@ -40,14 +40,14 @@ def put_sandbox(history: History, name: str = "a", disk: str = "1Gi", level: str
 
 
 def storage(history: History, name: str = "a") -> int:
-    config = history.engine.box(history.container_name(name)).config
+    config = history.engine.container(history.container_name(name)).config
     assert config is not None
     return config.storage_bytes
 
 
 def writes(history: History, count: int, name: str = "a") -> None:
     """The sandbox is measured to have written so many bytes."""
-    sandbox = history.engine.box(history.container_name(name))
+    sandbox = history.engine.container(history.container_name(name))
     history.layers[sandbox.id] = LayerUsage(count, history.clock.now())
     history.settle()
 
@@ -71,9 +71,9 @@ def test_the_engine_gets_a_size_where_it_holds_it(history: History) -> None:
 def test_another_limit_takes_effect_at_the_next_start(history: History) -> None:
     becomes(history, ENFORCES)
     put_sandbox(history)
-    name = history.engine.box(history.container_name("a")).id
+    name = history.engine.container(history.container_name("a")).id
     put_sandbox(history, disk="2Gi")
-    assert history.engine.box(history.container_name("a")).id == name
+    assert history.engine.container(history.container_name("a")).id == name
     assert history.condition("a", TYPE) == "False NextStart"
     assert history.condition("a", "Outdated").startswith("True")
     history.engine.kill(history.container_name("a"))
@@ -99,7 +99,7 @@ def test_an_engine_that_was_not_tried_yet_starts_nothing_that_requires_it(histor
     becomes(history, ENFORCES)
     put_sandbox(history, enforcement="Required")
     becomes(history, UNTRIED)
-    assert history.engine.box(history.container_name("a")).state == "running"
+    assert history.engine.container(history.container_name("a")).state == "running"
     assert history.condition("a", "Accepted") == "False Refused"
     becomes(history, ENFORCES)
     assert history.condition("a", "Accepted") == "True Admitted"
@@ -128,7 +128,7 @@ def test_a_soft_limit_stops_what_wrote_more_until_its_spec_changes(history: Hist
     history.daemon()
     history.clock.advance(7200)
     history.settle()
-    assert history.engine.box(history.container_name("a")).state == "exited"
+    assert history.engine.container(history.container_name("a")).state == "exited"
     put_sandbox(history, disk="2Gi")
     assert history.condition("a", "Ready") == "True Running"
     writes(history, (1 << 30) + 4096)
@@ -137,7 +137,7 @@ def test_a_soft_limit_stops_what_wrote_more_until_its_spec_changes(history: Hist
 
 def test_a_limit_that_is_not_measured_is_no_silence(history: History) -> None:
     put_sandbox(history)
-    sandbox = history.engine.box(history.container_name("a"))
+    sandbox = history.engine.container(history.container_name("a"))
     history.layers[sandbox.id] = LayerUsage(None, history.clock.now(), "it has more than 500000 files")
     history.settle()
     assert history.condition("a", TYPE) == "False NotMeasured"

@@ -41,7 +41,7 @@ def running(history: History, name: str = "web", **said: bool) -> str:
 
 
 def networks(history: History, name: str = "web") -> tuple[str, ...]:
-    return history.engine.box(history.container_name(name)).networks
+    return history.engine.container(history.container_name(name)).networks
 
 
 def said(history: History, type_: str, name: str = "web") -> str:
@@ -84,13 +84,13 @@ def test_no_subnet_of_a_sandbox_is_within_the_shared_one(history: History) -> No
 
 def test_it_is_joined_and_left_while_it_runs(history: History) -> None:
     uid = running(history, peers=False)
-    before = history.engine.box(history.container_name("web")).id
+    before = history.engine.container(history.container_name("web")).id
     running(history)
     assert networks(history) == tuple(sorted((sealed_name(uid), SHARED)))
     assert history.condition("web", "Outdated").startswith("False")
     running(history, peers=False)
     assert networks(history) == (sealed_name(uid),)
-    assert history.engine.box(history.container_name("web")).id == before
+    assert history.engine.container(history.container_name("web")).id == before
     assert [instance.state.network.peers_subnet for instance in history.instances()] == ["", ""]
 
 
@@ -124,12 +124,12 @@ def test_a_stopped_one_whose_bridge_was_removed_is_made_anew(history: History) -
     uid = running(history)
     apply(history, runState="Suspended")
     history.settle()
-    sandbox = history.engine.box(history.container_name("web"))
+    sandbox = history.engine.container(history.container_name("web"))
     assert sandbox.state is State.EXITED
     history.engine.remove_network(SHARED)
     running(history)
     assert networks(history) == tuple(sorted((sealed_name(uid), SHARED)))
-    assert history.engine.box(history.container_name("web")).id != sandbox.id
+    assert history.engine.container(history.container_name("web")).id != sandbox.id
 
 
 def test_nothing_is_joined_without_the_guard(history: History) -> None:
@@ -213,7 +213,7 @@ def named(history: History, name: str, peer_names: dict[str, str]) -> None:
 def test_new_names_of_peers_attach_it_anew(history: History) -> None:
     named(history, "web", {"db": "shop-db"})
     sandbox = history.container_name("web")
-    assert history.engine.box(sandbox).seen(readable=True).peer_names == (("db", "shop-db"),)
+    assert history.engine.container(sandbox).seen(readable=True).peer_names == (("db", "shop-db"),)
     count = len(history.engine.calls)
     history.settle()
     assert len(history.engine.calls) == count
@@ -222,5 +222,8 @@ def test_new_names_of_peers_attach_it_anew(history: History) -> None:
         f"disconnect {sandbox} from {SHARED}",
         f"connect {sandbox} to {SHARED}",
     ]
-    assert history.engine.box(sandbox).seen(readable=True).peer_names == (("cache", "shop-cache"), ("db", "shop-db"))
+    assert history.engine.container(sandbox).seen(readable=True).peer_names == (
+        ("cache", "shop-cache"),
+        ("db", "shop-db"),
+    )
     assert history.condition("web", "Ready") == "True Running"

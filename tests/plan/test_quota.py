@@ -134,17 +134,17 @@ def test_growth_that_does_not_fit_leaves_the_old_limit_in_force(history: History
     put_sandbox(history, "a")
     put_sandbox(history, "b")
     history.settle()
-    before = history.engine.box(history.container_name("a")).id
+    before = history.engine.container(history.container_name("a")).id
     put_sandbox(history, "a", memory="96Mi")
     history.settle()
     assert history.condition("a", "Resized") == "False Deferred"
     assert history.condition("a", "Ready") == "True Running"
     assert message(history, "a", "Resized") == "quota default/main: memory: 32Mi requested, 128Mi of 128Mi used"
-    assert history.engine.box(history.container_name("a")).limits.memory_bytes == 64 << 20
+    assert history.engine.container(history.container_name("a")).limits.memory_bytes == 64 << 20
     put_sandbox(history, "b", memory="32Mi")
     history.settle()
     assert history.condition("a", "Resized") == "True InForce"
-    held_by = history.engine.box(history.container_name("a"))
+    held_by = history.engine.container(history.container_name("a"))
     assert (held_by.id, held_by.limits.memory_bytes) == (before, 96 << 20)
 
 
@@ -157,7 +157,7 @@ def test_a_new_image_and_more_memory_than_there_is_runs_with_the_old_limit(histo
     history.settle()
     put_sandbox(history, "a", memory="96Mi", template={"image": "other:1"})
     history.settle()
-    sandbox = history.engine.box(history.container_name("a"))
+    sandbox = history.engine.container(history.container_name("a"))
     assert (sandbox.image_id, sandbox.limits.memory_bytes) == (history.engine.images["other:1"], 64 << 20)
     assert history.condition("a", "Resized") == "False Deferred"
 

@@ -23,7 +23,7 @@ def test_a_sandbox_is_made_and_kept(history: History) -> None:
     assert history.condition("web", "Ready") == "True Running"
     history.engine.remove(name)
     history.settle()
-    assert history.engine.box(name).state is State.RUNNING
+    assert history.engine.container(name).state is State.RUNNING
     assert history.status("web")["restartCount"] == 2
 
 
@@ -86,7 +86,7 @@ def test_readiness_names_a_missing_image_at_each_try(history: History) -> None:
 def test_a_pinned_image_that_is_gone_backs_off_and_a_change_of_the_spec_takes_the_new_one(history: History) -> None:
     history.apply("web")
     history.settle()
-    history.engine.add_image(history.engine.box(history.container_name("web")).image)
+    history.engine.add_image(history.engine.container(history.container_name("web")).image)
     history.engine.remove(history.container_name("web"))
     before = len(history.engine.calls)
     history.settle(seconds=120)
@@ -155,7 +155,7 @@ def test_containers_with_swapped_names_get_their_own(history: History, is_dead: 
         history.apply(entry)
         history.settle()
         names.append(history.container_name(entry))
-    before = [history.engine.box(text).id for text in names]
+    before = [history.engine.container(text).id for text in names]
     history.engine.rename(names[0], "aside")
     for name, free in ((names[1], names[0]), (names[2], names[1]), ("aside", names[2])):
         history.engine.rename(name, free)
@@ -163,7 +163,7 @@ def test_containers_with_swapped_names_get_their_own(history: History, is_dead: 
         for name in names:
             history.engine.kill(name)
     history.settle()
-    assert [history.engine.box(text).id for text in names] == before
+    assert [history.engine.container(text).id for text in names] == before
     assert [history.condition(single, "Ready") for single in ("a", "b", "c")] == ["True Running"] * 3
     removed = [single for single in history.engine.calls if isinstance(single, RemoveContainer)]
     assert removed == []
@@ -182,7 +182,7 @@ def test_what_docker_update_gave_is_taken_back(history: History, changes: dict[s
     name = history.container_name("web")
     history.engine.update(name, **changes)
     history.settle()
-    box = history.engine.box(name)
+    box = history.engine.container(name)
     assert (box.out_of_band.swap_bytes, box.out_of_band.restart_policy, box.limits.cpu_shares) in (
         (0, "no", 0),
         (0, "no", 1024),
@@ -194,11 +194,11 @@ def test_another_level_makes_a_new_container_and_says_so(history: History) -> No
     history.put("SandboxTemplate", "t", image="paddock/test-tiny:1", command=["sleep", "1000000"])
     history.refer("a", "t")
     history.settle()
-    before = history.engine.box(history.container_name("a"))
+    before = history.engine.container(history.container_name("a"))
     assert before.networks == ("none",)
     history.refer("a", "t", securityLevel="production")
     history.settle()
-    after = history.engine.box(history.container_name("a"))
+    after = history.engine.container(history.container_name("a"))
     assert after.id != before.id
     assert after.networks != ("none",)
     assert "spec.securityLevel changed" in next(
