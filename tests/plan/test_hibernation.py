@@ -62,8 +62,35 @@ def test_a_wake_that_hangs_holds_up_no_other(history: History) -> None:
     history.hang("hangs")
     assert history.run_pass().next_wake is not None
     assert history.run_pass().queued == {history.object("Sandbox", "web").uid}
-    history.settle(seconds=3)
+    history.settle(seconds=6)
     assert [history.condition(name, "Ready") for name in ("hangs", "web")] == ["False Waking", "True Running"]
+
+
+@pytest.mark.parametrize(("stalls", "most"), [(False, 8), (True, 2)])
+def test_wakes_that_hang_do_not_pile_up(history: History, *, stalls: bool, most: int) -> None:
+    history.pressure, history.engine.facts = Pressure(stalls=stalls), replace(history.engine.facts, cpus=2)
+    names = [f"web-{number}" for number in range(10)]
+    hibernated(history, *names)
+    for name in names:
+        history.begin_use(name)
+        history.hang(name)
+    history.settle(seconds=60)
+    assert sum(history.condition(name, "Ready") == "False Waking" for name in names) == most
+
+
+def test_one_that_runs_leaves_the_queue_of_wakes(history: History) -> None:
+    """Somebody unpaused it, beside Paddock: whoever waits for it need not wait for its turn."""
+    history.engine.facts = replace(history.engine.facts, cpus=2)
+    hibernated(history, "hangs", "web")
+    for name in ("hangs", "web"):
+        history.begin_use(name)
+    history.hang("hangs")
+    history.run_pass()
+    assert history.run_pass().queued == {history.object("Sandbox", "web").uid}
+    history.engine.unpause(history.container_name("web"))
+    history.settle(seconds=0)
+    assert history.run_pass().queued == frozenset()
+    assert history.condition("web", "Ready") == "True Running"
 
 
 def test_a_pause_by_a_person_stays_a_pause(history: History) -> None:

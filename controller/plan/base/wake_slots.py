@@ -4,8 +4,8 @@ from dataclasses import dataclass
 
 from controller.kinds.planning.snapshot import Snapshot
 
-_MOST_WAKES = 8
-HANGS_SECONDS = 2.0  # a wake takes a tenth of a second
+_MOST_WAKES, _MOST_WHILE_STALLED = 8, 2
+HANGS_SECONDS = 5.0  # a wake takes a tenth of a second from memory, some seconds from a disk
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,10 +29,12 @@ def wake_slots(snapshot: Snapshot) -> WakeSlots:
 
     While the host's processes wait for memory, which each wake needs, it is one at a time.
     """
-    limit = 1 if snapshot.host.pressure.stalls else min(_MOST_WAKES, max(1, snapshot.observed.facts.cpus // 2))
+    limit, most = max(1, snapshot.observed.facts.cpus // 2), _MOST_WAKES
+    if snapshot.host.pressure.stalls:
+        limit, most = 1, _MOST_WHILE_STALLED  # one that hangs holds up no other, yet they do not pile up
     instances = (snapshot.instances.get(uid) for uid in snapshot.progress.in_flight)
     hibernations = (instance.state.memory.hibernation for instance in instances if instance is not None)
     begun = [hibernation.at for hibernation in hibernations if hibernation and hibernation.phase == "Waking"]
     prompt = [at for at in begun if at <= snapshot.now < at + HANGS_SECONDS]
-    free = max(0, min(limit - len(prompt), _MOST_WAKES - len(begun)))
+    free = max(0, min(limit - len(prompt), most - len(begun)))
     return WakeSlots(len(begun), free, min(prompt) + HANGS_SECONDS if prompt else None)

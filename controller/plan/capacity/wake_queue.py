@@ -4,6 +4,7 @@ To decide on every one of them in every pass would cost more than the wakes, and
 """
 
 from controller.kinds.meta import stored_condition
+from controller.kinds.observed.observed import State
 from controller.kinds.planning.snapshot import Sandbox
 from controller.plan.base.plan_builder import PlanBuilder
 from controller.plan.base.wake_slots import wake_slots
@@ -19,6 +20,8 @@ def is_skipped(builder: PlanBuilder, sandbox: Sandbox) -> bool:
         return False
     if obj.deleted_at is not None or obj.uid in snapshot.progress.results:
         return False
+    if all(container.state is not State.PAUSED for container in snapshot.observed.containers.get(obj.uid, ())):
+        return False  # it ended, or somebody else woke it
     is_news = obj.status.get("observedGeneration") != obj.generation
     if is_news or stored_condition(obj, "Scheduled").get("reason") != WAKE_QUEUED:
         return False
