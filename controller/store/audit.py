@@ -33,6 +33,7 @@ Operation = Callable[[str], AbstractContextManager[Connection]]
 _AT_ONCE = 1000
 _THIN_AT_ONCE = 500  # within the parameter limits of both databases; other writers wait briefly
 _MOST = 100_000
+_MOST_SECONDS = 60.0  # a transaction takes less, whatever it waits for
 _TEXTS = ("actor", "source", "verb", "kind", "namespace", "name", "uid")
 _INSERT_OF: Mapping[str, Any] = {"sqlite": sqlite.insert, "postgresql": postgresql.insert}
 
@@ -94,13 +95,14 @@ class ChainEnd:
     def __init__(self, writer: str) -> None:
         self.writer = writer
         self.guess: tuple[int, str] | None = None
-        self._turn, self._lock = threading.Lock(), threading.Lock()
+        self._lock = threading.Lock()
+        self._is_writing = False
         self._waiting: list[_Batch] = []
 
     def append_in_turn(
         self, entries: Sequence[AuditEntry], seconds: float, write: Callable[[Sequence[AuditEntry]], None]
     ) -> None:
-        """Have entries written by `write`, together with those that wait at the same time, in at most `seconds`.
+        """Have entries written by `write`, together with those that wait at the same time, after at most `seconds`.
 
         Threads queue up here, where it costs no connection, and the first of them writes for all: a crowd of requests
         costs a few transactions. Raises StoreError; what else one thread's entries raise is not raised to the others.
@@ -108,22 +110,35 @@ class ChainEnd:
         batch = _Batch(entries)
         with self._lock:
             self._waiting.append(batch)
-        if not self._turn.acquire(timeout=seconds):
-            with self._lock:
-                if batch in self._waiting:
+            if not self._is_writing:
+                self._is_writing = True
+                batch.woken.set()
+        batch.woken.wait(seconds)
+        batches: list[_Batch] = []
+        with self._lock:
+            if batch in self._waiting:
+                if not batch.woken.is_set():
                     self._waiting.remove(batch)
                     raise StoreError("audit log: busy with earlier entries; try again")
-            self._turn.acquire()  # somebody writes it just now, and is bounded by the database's time-out
-        try:
-            with self._lock:
-                batches = self._waiting if batch in self._waiting else []
-                self._waiting = [] if batches else self._waiting
-            if batches:
-                _write_together(batches, write)
-        finally:
-            self._turn.release()
+                batches, self._waiting = self._waiting, []
+        if batches:
+            self._write_all(batches, write)
+        elif not batch.woken.wait(_MOST_SECONDS):  # somebody writes it just now
+            raise StoreError("audit log: an entry was not written in time; try again")
         if batch.error is not None:
             raise batch.error
+
+    def _write_all(self, batches: Sequence["_Batch"], write: Callable[[Sequence[AuditEntry]], None]) -> None:
+        """Write batches, tell their threads, and give the turn to the first one that waits by now."""
+        try:
+            _write_together(batches, write)
+        finally:
+            with self._lock:
+                for batch in batches:
+                    batch.woken.set()
+                self._is_writing = bool(self._waiting)
+                if self._waiting:
+                    self._waiting[0].woken.set()
 
 
 @dataclass(eq=False, slots=True)
@@ -131,10 +146,17 @@ class _Batch:
     """Entries of one thread."""
 
     entries: Sequence[AuditEntry]
+    woken: threading.Event = field(default_factory=threading.Event)
+    """Set once they are written or refused, or, while they wait, to write all that wait."""
     error: Exception | None = field(
         default_factory=lambda: StoreError("audit log: an entry was not written; try again")
     )
     """Why they are not written; None: they are."""
+
+    def conclude(self, error: Exception | None) -> None:
+        """Tell the thread the result."""
+        self.error = error
+        self.woken.set()
 
 
 def _write_together(batches: Sequence[_Batch], write: Callable[[Sequence[AuditEntry]], None]) -> None:
@@ -142,13 +164,13 @@ def _write_together(batches: Sequence[_Batch], write: Callable[[Sequence[AuditEn
     try:
         write([entry for batch in batches for entry in batch.entries])
         for batch in batches:
-            batch.error = None
+            batch.conclude(None)
     except StoreError as error:
         for batch in batches:
-            batch.error = error
+            batch.conclude(error)
     except Exception as error:
         if len(batches) == 1:
-            batches[0].error = error
+            batches[0].conclude(error)
             return
         for batch in batches:
             _write_together([batch], write)
@@ -216,7 +238,9 @@ class SqlAudit:
         self._wait_seconds = wait_seconds
 
     def append(self, entries: Sequence[AuditEntry]) -> None:
-        """Append entries to our own chain, in a transaction of their own."""
+        """Append entries to our own chain, in a transaction without other writes."""
+        for entry in entries:  # here, for in the transaction it would refuse the entries of others, too
+            rows.to_text([entry.at, dict(entry.detail)])
         self._chain.append_in_turn(entries, self._wait_seconds, self._write)
 
     def _write(self, entries: Sequence[AuditEntry]) -> None:

@@ -144,6 +144,7 @@ class SqlStore:
             raise TypeError(f"{lease!r} is not a lease of a store")
         store = copy.copy(self)
         store._lease = lease  # noqa: SLF001 - its own class
+        store._chain = ChainEnd(self._chain.writer)  # noqa: SLF001 - no store writes entries by another's lease
         return store
 
     def leases(self) -> Sequence[LeaseState]:

@@ -1,8 +1,9 @@
 """Contract of every store's audit log: with the commit or not at all, a chain a writer, pruned at its one end only."""
 
+import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -480,6 +481,68 @@ def test_a_failed_store_is_told_to_all_who_wait(world: World) -> None:
     with ThreadPoolExecutor(20) as pool:
         list(pool.map(lambda number: store.audit.append([entry(number)]), range(60)))
     assert report(store) == {"a": (60, 0, 60, "")}
+
+
+def test_bad_content_refuses_its_own_entries_alone(world: World) -> None:
+    store = world.store(writer="a", wait_seconds=60)
+    store.audit.append([entry(1)])
+    entries = [entry(2), entry(3), replace(entry(4), detail={"share": math.nan}), entry(5)]
+    with ThreadPoolExecutor(4) as pool:
+        with world.database() as database, database.writing() as holder:
+            holder.execute(select(audit_chains).with_for_update())
+            crowd = [pool.submit(store.audit.append, [single]) for single in entries]
+            assert "not plain JSON" in str(crowd[2].exception(30))
+            wait_for("the others wait", lambda: len(store._chain._waiting) == 2)
+        assert [number for number, future in enumerate(crowd) if future.exception() is not None] == [2]
+    assert report(store) == {"a": (4, 0, 4, "")}
+
+
+def test_who_is_written_waits_for_no_later_transaction() -> None:
+    chain, transactions, may_end = ChainEnd("a"), list[int](), [Event() for _ in range(3)]
+
+    def write(entries: Sequence[AuditEntry]) -> None:
+        transactions.append(len(entries))
+        assert may_end[len(transactions) - 1].wait(30)
+
+    def crowd(count: int) -> list[Future[None]]:
+        return [pool.submit(chain.append_in_turn, [entry(number)], 60, write) for number in range(count)]
+
+    with ThreadPoolExecutor(20) as pool:
+        first = crowd(1)
+        wait_for("the first writes", lambda: transactions == [1])
+        second = crowd(8)
+        wait_for("eight wait", lambda: len(chain._waiting) == 8)
+        may_end[0].set()
+        wait_for("eight are being written", lambda: transactions == [1, 8])
+        third = crowd(8)
+        wait_for("eight more wait", lambda: len(chain._waiting) == 8)
+        may_end[1].set()
+        wait_for("those are being written", lambda: transactions == [1, 8, 8])
+        wait_for("all before know it", lambda: all(future.done() for future in first + second))
+        assert not any(future.done() for future in third)
+        may_end[2].set()
+    assert [future.exception() for future in first + second + third] == [None] * 17
+
+
+@pytest.mark.postgres
+def test_no_store_writes_entries_by_another_lease(postgres: World) -> None:
+    store = postgres.store(writer="b", wait_seconds=60)
+    store.audit.append([entry(1)])
+    fleet = store.writing_as(store.lease("fleet"))  # nobody holds it
+    own = store.lease("host/b", seconds=600)
+    assert own.acquire() == ""
+    with ThreadPoolExecutor(3) as pool:
+        with postgres.database() as database, database.writing() as holder:
+            holder.execute(select(audit_chains).with_for_update())
+            refused = [pool.submit(fleet.audit.append, [entry(9)]) for _ in range(2)]
+            wait_for("one waits for the other", lambda: len(fleet._chain._waiting) == 1)
+            ours = pool.submit(store.audit.append, [entry(2)])
+            wait_for("all have begun", ours.running)
+        assert ours.exception() is None
+        assert all("the lease fleet" in str(future.exception()) for future in refused)
+    assert names(store) == ["box-1", "box-2"]
+    assert store.audit.verify().problem == ""
+    own.release()
 
 
 @pytest.mark.postgres
