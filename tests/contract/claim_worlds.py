@@ -17,6 +17,7 @@ from controller.kinds.sandboxtemplate import SandboxTemplateSpec
 from controller.policy.levels.levels import Policy
 from controller.policy.sandbox import render
 from controller.ports import Conflict, NullMeter
+from controller.ports.fleet import SINGLE, Fleet
 from controller.service.objects.claims import Claims
 from controller.store.sql_store import SqlStore
 from tests.conftest import HandClock
@@ -125,10 +126,10 @@ class _Undone(Exception):
 class Claimant:
     """Claims as the API does, by one sandbox a transaction, until there is nothing more to have."""
 
-    def __init__(self, store: SqlStore, name: str) -> None:
+    def __init__(self, store: SqlStore, name: str, place: Fleet = SINGLE) -> None:
         self._store, self._name, self._number = store, name, 0
         self._seen: Snapshot | None = None
-        self._claims = Claims(lambda: self._seen, NullMeter(), HostFacts, HandClock())
+        self._claims = Claims(lambda: self._seen, NullMeter(), HostFacts, HandClock(), place=place)
 
     def see(self, snapshot: Snapshot) -> None:
         """Claim by this snapshot from now on."""

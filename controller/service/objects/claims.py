@@ -83,7 +83,8 @@ class Claims:
         if claimed_member is None:
             return obj
         member, reserves = claimed_member
-        self._handed_over |= {member.uid}
+        if last is not None and member.uid in last.instances:
+            self._handed_over |= {member.uid}
         bound = {**obj.status, **self._place.binding(member.host)}
         claimed = replace(obj, uid=member.uid, status=bound)
         transaction.put_instance(handed_over(member, claimed, reserves))
