@@ -154,10 +154,10 @@ class SnapshotKeeper(Keeper):
             case Status():
                 self._write_status(step, now)
             case Capture(obj, _):
-                with self._lock:
-                    self._busy.add(obj.uid)
                 self._captures = [capture for capture in self._captures if not capture.done()]
-                self._captures.append(self._pool.submit(self._capture, step))
+                with self._lock:  # the capture's end waits for it; without a thread, it is planned again
+                    self._captures.append(self._pool.submit(self._capture, step))
+                    self._busy.add(obj.uid)
             case Release(obj):
                 self._snapshots.remove(obj.uid)
                 self._store.record(Writes(finalized=((obj.ref, FINALIZER),)))

@@ -90,14 +90,17 @@ class Workers:
                     del self._results[uid]
 
     def start(self, group: Group) -> None:
-        """Carry out a group in the background. One group at a time for an object."""
+        """Carry out a group in the background. One group at a time for an object.
+
+        Raises RuntimeError if no thread can be started: then the group is not in flight.
+        """
         with self._lock:
             if self._stopping:
                 return
+            self._pool_of(group).submit(lambda: self._carry_out(group))  # its begin waits for this lock
             self._running[group.ref.uid] = time.perf_counter()
             again = group.ref.uid in self._failed
             self._failed.discard(group.ref.uid)
-            self._pool_of(group).submit(lambda: self._carry_out(group))
         self._meter.count("paddock_workqueue_adds_total", queue=_QUEUE)
         if again:
             self._meter.count("paddock_workqueue_retries_total", queue=_QUEUE)

@@ -13,6 +13,7 @@ from controller.loop.tasks.prober import Prober
 from tests.conftest import HandClock
 from tests.contract.store_worlds import World
 from tests.loop.harness import LoopHarness
+from tests.threads import no_thread_starts
 
 READINESS = {"readiness": {"tcpSocket": {"port": 8500}, "periodSeconds": 2, "failureThreshold": 15}}
 LIVENESS = {"liveness": {"exec": {"command": ["alive"]}, "periodSeconds": 5}}
@@ -232,4 +233,20 @@ def test_without_probes_there_is_no_thread() -> None:
     prober = Prober(Gate(), clock=HandClock(), wake=lambda: None)
     prober.set_probes([], set())
     assert not [thread for thread in threading.enumerate() if thread.name == "prober"]
+    prober.stop()
+
+
+def test_without_a_thread_a_probe_stays_due(monkeypatch: pytest.MonkeyPatch) -> None:
+    gate, clock = Gate(), HandClock()
+    prober = Prober(gate, clock=clock, wake=lambda: None, ticks=clock.now, at_a_time=1)
+    gate.open.set()
+    with monkeypatch.context() as patch:
+        no_thread_starts(patch)
+        with pytest.raises(RuntimeError):  # the prober's own thread
+            prober.set_probes([probing("a")], {"a"})
+        with pytest.raises(RuntimeError):  # the probe's
+            prober.step()
+    assert prober.next_due() == clock.now()
+    prober.set_probes([], {"a"})
+    assert gate.asked.acquire(timeout=30)
     prober.stop()

@@ -14,6 +14,7 @@ from controller.ports import NullMeter
 from tests.contract.store_worlds import World
 from tests.daemon import wait_for
 from tests.loop.harness import LoopHarness
+from tests.threads import no_thread_starts
 
 
 @pytest.fixture
@@ -51,6 +52,20 @@ def test_a_container_that_runs_now_is_looked_at_at_once_and_a_removed_one_with_w
     workers.stop()
     assert woken == {"hurry": 1, "wake": woken["wake"]}
     assert woken["wake"] >= 1
+
+
+def test_without_a_thread_nothing_is_in_flight(harness: LoopHarness, monkeypatch: pytest.MonkeyPatch) -> None:
+    workers = Workers(harness.engine, NullMeter(), threads=1, wake=lambda: None)
+    ref = ObjectRef("Sandbox", "default", "web", "uid-web")
+    group = Group(ref, 1, False, (ReadTail(ref.uid, "web", "id", 0.0, "it ended"),))
+    with monkeypatch.context() as patch:
+        no_thread_starts(patch)
+        with pytest.raises(RuntimeError):
+            workers.start(group)
+    assert workers.view()[0] == frozenset()
+    workers.start(group)
+    wait_for("it is carried out", lambda: ref.uid in workers.view()[1])
+    workers.stop()
 
 
 def test_renames_take_no_worker_and_few_at_once(harness: LoopHarness) -> None:

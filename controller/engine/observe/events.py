@@ -88,12 +88,11 @@ class Inspector(Keeper):
     def step(self) -> float | None:
         """Have all containers inspected that are named since, except those being inspected."""
         with self._lock:
-            due = {id_: at_ns for id_, at_ns in self._dirty.items() if id_ not in self._busy}
-            for container_id in due:
+            for container_id in [id_ for id_ in self._dirty if id_ not in self._busy]:
+                # It raises if no thread can be started: then those that are left are due at the next step.
+                self._pool.submit(self._inspect, container_id, self._dirty[container_id])
                 del self._dirty[container_id]
-            self._busy.update(due)
-        for container_id, at_ns in due.items():
-            self._pool.submit(self._inspect, container_id, at_ns)
+                self._busy.add(container_id)
         return None
 
     def _inspect(self, container_id: str, at_ns: int) -> None:

@@ -127,8 +127,9 @@ class CanaryWatch:
 
     def _begin(self, work: Callable[[], None]) -> None:
         if self._testing is None and not self._stopped:
-            self._testing = threading.Thread(target=self._done, args=(work,), name="canary", daemon=True)
-            self._testing.start()
+            testing = threading.Thread(target=self._done, args=(work,), name="canary", daemon=True)
+            testing.start()  # it ends under the lock that the caller has
+            self._testing = testing
 
     def _done(self, work: Callable[[], None]) -> None:
         try:

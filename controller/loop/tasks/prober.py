@@ -75,10 +75,9 @@ class Prober(Keeper):
                 self._set(schedule.ref.uid, schedule.watches)
             for uid in [uid for uid in self._entries if not any(uid in uids for uids in uid_sets)]:
                 self._set(uid, ())
-            starts = bool(self._due) and self._threads and not self._is_started and not self.stopping
-            self._is_started = self._is_started or starts
-        if starts:
-            self.start()
+            if self._due and self._threads and not self._is_started and not self.stopping:
+                self.start()
+                self._is_started = True
         self.wake()
 
     def view(self) -> Mapping[str, ProbeState]:
@@ -99,7 +98,14 @@ class Prober(Keeper):
     def step(self) -> float | None:
         """Start the probes that are due, as long as a slot is free. Those that run when it stops count no more."""
         while self._has_slot() and (entry := self._take()) is not None:
-            threading.Thread(target=self._ask, args=(entry,), name="probe", daemon=True).start()
+            try:
+                threading.Thread(target=self._ask, args=(entry,), name="probe", daemon=True).start()
+            except RuntimeError:  # no thread can be started: it is due at the next step
+                with self._lock:
+                    del self._running[entry]
+                    if entry.on:
+                        self._push(entry, self._ticks())
+                raise
         with self._lock:
             return self._wait_seconds()
 
