@@ -26,13 +26,12 @@ from controller.kinds.planning.outcome import Ok, Outcome, Terminal, Transient, 
 from controller.kinds.planning.plan import Group
 from controller.kinds.planning.snapshot import Result
 from controller.loop.worker_pool import WorkerPool
+from controller.plan.pool.launch import MOST_RENAMES
 from controller.ports import Engine, Meter, Wake
 
 _log = structlog.get_logger("paddock.workers")
 _QUEUE = "sandbox"
 _FOR_URGENT = 4  # threads beside the others: claims take some milliseconds, starts tenths of seconds
-# Nobody waits for a rename, and those of a burst of claims come together: all at once they would delay later claims.
-_FOR_RENAMES = 2
 # A longer call frees its slot: the engine may hang on that container. Create and start may take longer on a loaded
 # engine, which more of them at once would not help.
 _STALLS_SECONDS, _START_STALLS_SECONDS = 2.0, 10.0
@@ -67,7 +66,7 @@ class Workers:
         self._engine, self._meter, self._wake, self._may_act = engine, meter, wake, may_act
         self._wake_now = wake_now or wake
         self._pool, self._express = WorkerPool(threads, "worker"), WorkerPool(_FOR_URGENT, "express")
-        self._renames = WorkerPool(_FOR_RENAMES, "rename")
+        self._renames = WorkerPool(MOST_RENAMES, "rename")
         self._lock = threading.Lock()
         self._running: dict[str, float] = {}  # uid -> when its group was handed in (perf_counter)
         self._active = 0

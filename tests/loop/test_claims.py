@@ -2,24 +2,28 @@
 
 import contextlib
 import json
+import threading
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from controller.kinds.planning.action import CreateContainer, RenameContainer, UpdateLimits
+from controller.kinds.planning.action import Action, CreateContainer, RenameContainer, UpdateLimits
 from controller.kinds.planning.outcome import Transient
 from controller.kinds.planning.plan import Plan
 from controller.kinds.quota import Amount
 from controller.kinds.registry import discover
 from controller.kinds.workflowrun import seconds_of
+from controller.loop.workers import Workers
 from controller.plan.capacity.reservations import reserved_amounts
 from controller.policy.images import ImageRules
 from controller.policy.levels.levels import Policy
+from controller.ports import NullMeter
 from controller.service import errors
 from controller.service.objects.apply import Source
 from tests.contract.store_worlds import World
+from tests.daemon import wait_for
 from tests.examples import examples
 from tests.loop.harness import TINY, Crash, LoopHarness
 from tests.loop.test_pools import apply_pool, containers, counts, filled, harness, launch, quota
@@ -103,6 +107,53 @@ def test_renames_of_a_burst_share_one_pass(harness: LoopHarness) -> None:
     harness.clock.advance(0.4)
     renames = {action.name for action in actions(harness.run_pass(), RenameContainer)}
     assert renames == {harness.container_name("b"), harness.container_name("c")}
+
+
+def test_deletion_waits_for_no_rename_of_others(harness: LoopHarness) -> None:
+    filled(harness, 6)
+    begun, may_end = list[Action](), threading.Event()
+
+    def before(action: Action) -> None:
+        begun.append(action)
+        assert not isinstance(action, RenameContainer) or may_end.wait(60)
+
+    workers = Workers(harness.engine, NullMeter(), threads=1, wake=lambda: None, before=before)
+    reconcile_pass = harness.pass_with(workers)
+    names = [f"s{number}" for number in range(6)]
+    for name in names:
+        harness.refer(name, "t")
+
+    def rename_count() -> int:
+        return sum(isinstance(action, RenameContainer) for action in begun)
+
+    def two_renames() -> bool:
+        harness.clock.advance(0.2)
+        reconcile_pass.run()
+        return rename_count() == 2
+
+    wait_for("two renames begin", two_renames)
+    for _ in range(20):  # neither later passes nor later times begin more
+        harness.clock.advance(0.2)
+        reconcile_pass.run()
+    renaming = workers.view()[0]
+    deleted = next(name for name in names if (box := harness.get(name)) is not None and box.uid not in renaming)
+    harness.delete(deleted)
+
+    def is_gone() -> bool:
+        reconcile_pass.run()
+        return harness.get(deleted) is None
+
+    wait_for("it is gone", is_gone)
+    assert rename_count() == 2
+    may_end.set()
+
+    def all_renamed() -> bool:
+        harness.clock.advance(0.2)
+        reconcile_pass.run()
+        return {harness.container_name(name) for name in names if name != deleted} <= set(containers(harness))
+
+    wait_for("the others are renamed", all_renamed)
+    workers.stop()
 
 
 def test_a_claim_moves_nothing_of_what_others_are_decided_on(harness: LoopHarness) -> None:

@@ -76,6 +76,8 @@ class PlanBuilder:
     """Scopes in which a pool gave way in this pass (namespaces, the host): one step a pass and scope."""
     claiming: set[str] = field(default_factory=set)
     """Uids of sandboxes whose limits are not in force since they were claimed."""
+    renames: int | None = None
+    """Claimed containers that are being renamed, or would be but for their number; None: not counted yet."""
     pulling: set[str] = field(default_factory=set)
     """Images that this pass has fetched (hashes of their names): one pull serves all."""
     starts: int | None = None

@@ -1,7 +1,8 @@
 """Starts and claims: how a sandbox is launched (Warm or Cold), and what is deferred during a burst of claims.
 
-During a burst, claimed containers are renamed later, and pools are refilled once half of their members are gone, by one
-worker instead of all: an engine that starts containers is slow for those that only have to be handed over.
+During a burst, claimed containers are renamed later, a few at a time, and pools are refilled once half of their members
+are gone, by one worker instead of all: an engine that starts containers is slow for those that only have to be handed
+over.
 """
 
 import math
@@ -23,6 +24,9 @@ from controller.plan.pool.sandboxpool import sharing
 
 # Claims come in bursts: for so long after one, those that follow go first.
 BURST_SECONDS = 0.2
+# Renames at once: nobody waits for one, and those of a burst of claims come together, and would delay later claims.
+# There are as many workers for them, so that none waits in flight.
+MOST_RENAMES, _NEXT_RENAMES_SECONDS = 2, 0.05
 
 
 def limit_starts(builder: PlanBuilder, snapshot: Snapshot, members: Mapping[str, Sandbox]) -> None:
@@ -47,13 +51,33 @@ def may_start(builder: PlanBuilder, instance: Instance | None) -> bool:
 
 
 def defer_renames(builder: PlanBuilder, context: ReconcileContext, decision: Decision) -> Decision:
-    """Return the decision, without its rename while the limits of other claims are not in force yet."""
-    waits = bool(builder.claiming - {context.obj.uid}) and decision.state.claim.launch == "Warm"
-    if not waits or not decision.actions or not all(isinstance(action, RenameContainer) for action in decision.actions):
+    """Return the decision, without its rename while the limits of other claims are not in force yet.
+
+    Nor while others are renamed: nothing else is planned for an object whose action waits for a worker.
+    """
+    if decision.state.claim.launch != "Warm" or not decision.actions:
+        return decision
+    if not all(isinstance(action, RenameContainer) for action in decision.actions):
         return decision
     # A timer, not a wait: until then it is not decided in each pass anew. All that are due meanwhile share one.
     due = math.ceil(context.now / BURST_SECONDS + 1) * BURST_SECONDS
+    if not builder.claiming - {context.obj.uid}:
+        if builder.renames is None:
+            builder.renames = _renaming(builder.snapshot)
+        builder.renames += 1
+        if builder.renames <= MOST_RENAMES:
+            return decision
+        due += ((builder.renames - 1) // MOST_RENAMES - 1) * _NEXT_RENAMES_SECONDS  # so many at a time
     return replace(decision, actions=(), drift=(), timer=due if decision.timer is None else min(decision.timer, due))
+
+
+def _renaming(snapshot: Snapshot) -> int:
+    """Return the number of objects in flight whose container has not its name."""
+    observed, instances = snapshot.observed.containers, snapshot.instances
+    return sum(
+        uid in instances and any(container.name != instances[uid].name for container in observed.get(uid, ()))
+        for uid in snapshot.progress.in_flight
+    )
 
 
 def launch(builder: PlanBuilder, context: ReconcileContext, decision: Decision) -> Decision | None:
