@@ -36,11 +36,11 @@ from controller.version import API_VERSION
 DEFAULT_SECONDS = 300
 LONGEST_SECONDS = 30 * 86400
 _WRITTEN_BY = "e2b"
-_READY_SECONDS = 50.0  # below the time-out of clients
+_PATIENCE_SECONDS = 50.0  # below the time-out of clients
 _FIRST_POLL_SECONDS, _POLL_SECONDS = 0.01, 0.2
 _START_SHARE = 0.1  # of the time until it is paused: a longer start is not counted
-_PAUSED_STATES = ("Paused", "Hibernated", "Suspended")
-_ENGINE_FAULTS = ("EngineError", "EngineUnreachable")
+_PAUSED_STATES = ("Paused", "Hibernated", "Suspended")  # of a spec, and as reasons of Ready
+_ON_THEIR_WAY = ("Pausing", "Hibernating", "Suspending", "BeingCaptured")  # reasons of Ready
 _NO_IMAGE = ("ImageMissing", "ImagePullFailed", "ImageRefused", "AgentImageMissing", "EgressImageMissing")
 _MOST_LISTED = 100
 _MOST_KEYS = 4096
@@ -55,8 +55,10 @@ _NOT_OFFERED = {
 class Control:
     """The use-cases. The caller is that of the request (service.access)."""
 
-    def __init__(self, parts: Parts, identity: Identity, variables: Variables) -> None:
-        self._parts, self._identity, self._variables = parts, identity, variables
+    def __init__(
+        self, parts: Parts, identity: Identity, variables: Variables, patience: float = _PATIENCE_SECONDS
+    ) -> None:
+        self._parts, self._identity, self._variables, self._patience = parts, identity, variables, patience
         self._history = UsageHistory(parts.services.usages, parts.clock.now)
         parts.services.usage_history.follow(self._history.sample)
         self.deadlines = Deadlines(parts.clock, self._pause_due)
@@ -68,10 +70,13 @@ class Control:
         """Create a sandbox, and return once commands can run in it. A `key` creates one once."""
         caller = _caller()
         namespace = namespace_of(caller)
+        seconds = body.number("timeout", DEFAULT_SECONDS, least=1, most=LONGEST_SECONDS)
+        asked_at = self._parts.clock.now()
         repeated = self._created.get((caller.token_id, key)) if key else None
         if repeated is not None:
             obj = await on_thread(self._parts.services.objects.get, SANDBOX, namespace, repeated)
-            return self._answer(await self._ready(obj), caller)
+            with self.deadlines.starting(obj.uid):
+                return self._answer(await self._ready(obj, seconds, asked_at), caller)
         name = f"i{secrets.token_hex(10)}"
         if key:
             self._created[caller.token_id, key] = name
@@ -79,28 +84,28 @@ class Control:
                 self._created.popitem(last=False)
         envs = body.text_map("envVars")
         try:
-            document = await on_thread(partial(self._document, body, namespace, name, caller))
+            document = await on_thread(partial(self._document, body, namespace, name, caller, seconds))
             create = partial(self._parts.services.write.create, written_by=_WRITTEN_BY)
             obj = await self._parts.services.parsing.run(len(document), create, SANDBOX, namespace, document)
         except BaseException:
             self._created.pop((caller.token_id, key), None)
             raise
-        self.deadlines.follow(obj)
         try:
-            await on_thread(self._variables.save, obj.uid, envs)
-            return self._answer(await self._ready(obj), caller)
+            with self.deadlines.starting(obj.uid):
+                self.deadlines.follow(obj)
+                await on_thread(self._variables.save, obj.uid, envs)
+                return self._answer(await self._ready(obj, seconds, asked_at), caller)
         except BaseException:  # also cancelled: nobody knows its name
             self._created.pop((caller.token_id, key), None)
             await asyncio.shield(on_thread(self._delete, obj))
             raise
 
-    def _document(self, body: Fields, namespace: str, name: str, caller: Caller) -> str:
+    def _document(self, body: Fields, namespace: str, name: str, caller: Caller, seconds: int) -> str:
         self._parts.require("create", namespace)
         for field, message in _NOT_OFFERED.items():
             if field in body:
                 raise NotOffered(f"{field}: {message}")
         template = body.text("templateID")
-        seconds = body.number("timeout", DEFAULT_SECONDS, least=1, most=LONGEST_SECONDS)
         choice = chosen(self._parts, namespace, template)
         network = network_of(body, choice.level)
         now = self._parts.clock.now()
@@ -132,24 +137,22 @@ class Control:
         }
         return json.dumps(document, ensure_ascii=False)
 
-    async def _ready(self, created: StoredObject) -> StoredObject:
+    async def _ready(self, written: StoredObject, seconds: int, asked_at: float) -> StoredObject:
         """Return the sandbox once it is ready. A long start is no part of the time after which it is paused.
 
-        Raises NotFound, BadRequest, Conflict, TooManyRequests or ServiceUnavailable.
+        `asked_at` is before the write that gave it so many seconds. Raises NotFound, BadRequest, Conflict,
+        TooManyRequests or ServiceUnavailable.
         """
-        started = self._parts.clock.now()
-        with self.deadlines.starting(created.uid):
-            obj = await self._until_ready(created)
-            ends = metadata.seconds_in(obj, metadata.ENDS)
-            if ends is None or obj.annotations.get(metadata.ON_TIMEOUT, "kill") == "kill":
-                return obj
-            seconds, now = ends - started, self._parts.clock.now()
-            if now - started <= seconds * _START_SHARE:
-                return obj
-            return await self._write(obj, annotations={metadata.ENDS: f"{now + seconds:.3f}"})
+        obj = await self._until_ready(written)
+        ends, now = metadata.seconds_in(obj, metadata.ENDS), self._parts.clock.now()
+        if ends is None or obj.annotations.get(metadata.ON_TIMEOUT, "kill") == "kill":
+            return obj
+        if now - asked_at <= seconds * _START_SHARE or ends >= now + seconds:
+            return obj
+        return await self._write(obj, annotations={metadata.ENDS: f"{now + seconds:.3f}"})
 
     async def _until_ready(self, created: StoredObject) -> StoredObject:
-        deadline, pause = time.monotonic() + _READY_SECONDS, _FIRST_POLL_SECONDS
+        deadline, pause = time.monotonic() + self._patience, _FIRST_POLL_SECONDS
         while True:
             obj = await on_thread(self._parts.services.objects.get, SANDBOX, created.namespace, created.name)
             if obj.uid != created.uid or obj.deleted_at is not None:
@@ -161,7 +164,7 @@ class Control:
                 return obj
             if _is_current(accepted, obj) and accepted.get("status") == "False":
                 raise BadRequest(f"sandbox {obj.name}: {accepted.get('message') or accepted.get('reason')}")
-            message = str(ready.get("message") or ready.get("reason") or "it was not observed so far")
+            message = _message_of(ready)
             if ready.get("status") == "False" and ready.get("reason") in _NO_IMAGE:
                 raise NotFound(f"sandbox {obj.name}: {message}")
             finished = stored_condition(obj, "Finished")
@@ -171,7 +174,7 @@ class Control:
                 scheduled = stored_condition(obj, "Scheduled")
                 if scheduled.get("status") == "False":
                     raise TooManyRequests(f"sandbox {obj.name}: {scheduled.get('message') or message}")
-                raise ServiceUnavailable(f"sandbox {obj.name} was not ready in {_READY_SECONDS:g} s: {message}")
+                raise ServiceUnavailable(f"sandbox {obj.name} was not ready in {self._patience:g} s: {message}")
             await asyncio.sleep(pause)
             pause = min(_POLL_SECONDS, pause * 1.3)
 
@@ -271,17 +274,17 @@ class Control:
         obj = await on_thread(self.get, name)
         if state_of(obj) == "paused":
             raise Conflict(f"sandbox {name} is already paused")
-        await self._pause(obj, memory=memory)
+        await self._settled(await self._pause(obj, memory=memory))
 
-    async def _pause(self, obj: StoredObject, *, memory: bool) -> None:
+    async def _pause(self, obj: StoredObject, *, memory: bool) -> StoredObject:
+        """Ask for a pause. The reconcile loop carries it out, and retries it."""
         lifecycle: dict[str, Any] = {"activeDeadlineSeconds": None}
         if memory:
             state = "Hibernated" if await on_thread(self._hibernates) else "Paused"
         else:
             state, lifecycle["onSuspend"] = "Suspended", "KeepFiles"
         spec = {"runState": state, "lifecycle": lifecycle}
-        patched = await self._patch(obj, annotations={metadata.ENDS: None}, spec=spec)
-        await self._settled(patched)
+        return await self._patch(obj, annotations={metadata.ENDS: None}, spec=spec)
 
     def _hibernates(self) -> bool:
         """Return True if this host can move the memory of a frozen sandbox away."""
@@ -292,7 +295,10 @@ class Control:
         return stored_condition(host, "HibernationAvailable").get("status") == "True"
 
     async def _pause_due(self, namespace: str, name: str, uid: str, now: float) -> None:
-        """Pause a sandbox whose time has passed, unless it has got more, or is paused."""
+        """Ask for the pause of a sandbox whose time has passed, unless it has got more, or is paused.
+
+        It does not wait for its end: a freeze that hangs would keep the others from their time.
+        """
         try:
             obj = await on_thread(self._parts.services.objects.get, SANDBOX, namespace, name)
         except NotFound:
@@ -306,19 +312,17 @@ class Control:
         await self._pause(obj, memory=obj.annotations.get(metadata.ON_TIMEOUT) != "suspend")
 
     async def _settled(self, patched: StoredObject) -> None:
-        """Wait until a pause was carried out. Raises ServiceUnavailable if the engine refuses it: it is retried."""
-        deadline, pause = time.monotonic() + _READY_SECONDS, _FIRST_POLL_SECONDS
-        while time.monotonic() < deadline:
+        """Wait until a pause was carried out. Raises NotFound or ServiceUnavailable."""
+        deadline, pause = time.monotonic() + self._patience, _FIRST_POLL_SECONDS
+        while True:
             obj = await on_thread(self._parts.services.objects.get, SANDBOX, patched.namespace, patched.name)
-            if obj.generation != patched.generation:
+            if obj.uid != patched.uid or obj.deleted_at is not None:
+                raise NotFound(f"sandbox {obj.name} was deleted meanwhile")
+            if is_settled(obj):
                 return
-            ready = stored_condition(obj, "Ready")
-            if _is_current(ready, obj) and ready.get("status") != "True" and ready.get("reason") != "Pausing":
-                if ready.get("reason") in _ENGINE_FAULTS:
-                    raise ServiceUnavailable(
-                        f"sandbox {obj.name} is not paused yet, and will be: {ready.get('message')}"
-                    )
-                return
+            if time.monotonic() >= deadline:
+                message = _message_of(stored_condition(obj, "Ready"))
+                raise ServiceUnavailable(f"sandbox {obj.name} was not paused in {self._patience:g} s: {message}")
             await asyncio.sleep(pause)
             pause = min(_POLL_SECONDS, pause * 1.3)
 
@@ -336,8 +340,7 @@ class Control:
         change = self._ending(obj, seconds, started=self._parts.clock.now() if suspended else None)
         if metadata.LABEL not in obj.labels:  # not ours to end
             change = {"annotations": {}, "spec": {}}
-        change["spec"] = {**change["spec"], "runState": "Running"}
-        return self._answer(await self._ready(await self._patch(obj, **change)), caller), True
+        return self._answer(await self._run(obj, change, seconds), caller), True
 
     async def resume(self, obj: StoredObject) -> StoredObject:
         """Return a paused sandbox once it runs, if it is one that its use resumes; any other as it is."""
@@ -345,9 +348,15 @@ class Control:
         if state_of(obj) != "paused" or not seconds.isdigit():
             return obj
         self._parts.require("use", obj.namespace, obj.name, "exec")
-        change = self._ending(obj, min(int(seconds), LONGEST_SECONDS))
-        change["spec"] = {**change["spec"], "runState": "Running"}
-        return await self._ready(await self._patch(obj, **change))
+        time_out = min(int(seconds), LONGEST_SECONDS)
+        return await self._run(obj, self._ending(obj, time_out), time_out)
+
+    async def _run(self, obj: StoredObject, change: Mapping[str, Any], seconds: int) -> StoredObject:
+        """Return a paused sandbox once it runs. `change` gives it so many seconds."""
+        spec, asked_at = {**change["spec"], "runState": "Running"}, self._parts.clock.now()
+        with self.deadlines.starting(obj.uid):
+            patched = await self._patch(obj, annotations=change["annotations"], spec=spec)
+            return await self._ready(patched, seconds, asked_at)
 
     async def update_network(self, name: str, body: Fields) -> None:
         """Narrow what a sandbox may reach."""
@@ -449,6 +458,21 @@ def state_of(obj: StoredObject) -> str:
     return "paused" if obj.spec.get("runState", "Running") in _PAUSED_STATES else "running"
 
 
+def is_settled(obj: StoredObject) -> bool:
+    """Return True if the pause that its spec asks for was carried out, False if it is on its way or not observed.
+
+    Raises ServiceUnavailable if something prevents it. (Clients take a Conflict for one that was paused already.)
+    """
+    if state_of(obj) != "paused":
+        raise ServiceUnavailable(f"sandbox {obj.name} is not paused: it was resumed meanwhile")
+    ready = stored_condition(obj, "Ready")
+    if not _is_current(ready, obj) or ready.get("status") != "False" or ready.get("reason") in _ON_THEIR_WAY:
+        return False
+    if ready.get("reason") in _PAUSED_STATES:
+        return True
+    raise ServiceUnavailable(f"sandbox {obj.name} is not paused yet: {_message_of(ready)}")
+
+
 def on_timeout(body: Fields) -> str:
     """Return what a sandbox's time-out does: kill, or pause with or without its memory."""
     if not body.flag("autoPause", False):
@@ -476,6 +500,10 @@ def _caller() -> Caller:
 
 def _is_current(condition: Mapping[str, Any], obj: StoredObject) -> bool:
     return int(condition.get("observedGeneration", 0)) >= obj.generation
+
+
+def _message_of(condition: Mapping[str, Any]) -> str:
+    return str(condition.get("message") or condition.get("reason") or "it was not observed so far")
 
 
 def _is_over(obj: StoredObject) -> bool:

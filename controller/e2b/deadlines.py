@@ -1,7 +1,7 @@
 """Time-outs that pause a sandbox. Those that delete one are the reconcile loop's (`activeDeadlineSeconds`).
 
-They are looked at once a second, on a thread, as long as there are any. It is no Keeper: a pause takes as long as its
-snapshot, and the daemon's end waits for none.
+They are looked at once a second, on a thread, as long as there are any. A pause is only asked for here: the reconcile
+loop carries it out, and one that takes long keeps no other sandbox from its time.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ from controller.service.errors import ServiceError
 _POLL_SECONDS = 1.0
 _AGAIN_SECONDS = 10.0  # after a failure
 _log = structlog.get_logger("paddock.e2b")
-Pause = Callable[[str, str, str, float], Awaitable[None]]  # namespace, name, uid, and the time now
+Pause = Callable[[str, str, str, float], Awaitable[None]]  # asked for by namespace, name, uid, and the time now
 
 
 class Deadlines:
@@ -36,7 +36,10 @@ class Deadlines:
 
     @contextmanager
     def starting(self, uid: str) -> Iterator[None]:
-        """Keep a sandbox from being paused meanwhile: whoever waits until it runs would wait in vain."""
+        """Keep a sandbox from being paused meanwhile: whoever waits until it runs would wait in vain.
+
+        Begin it before its time-out is followed.
+        """
         with self._lock:
             self._starting[uid] += 1
         try:

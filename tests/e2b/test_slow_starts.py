@@ -1,21 +1,27 @@
 """Slow starts and pauses: a start that outlasts the sandbox's time, and a pause that the engine refuses."""
 
 import asyncio
+import math
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from controller.e2b import metadata
-from controller.e2b.control import Control
+from controller.e2b.control import Control, is_settled, state_of
 from controller.e2b.deadlines import Deadlines
+from controller.e2b.fields import Fields
 from controller.e2b.parts import Parts, Rules
 from controller.kinds.meta import StoredObject
 from controller.service.errors import Conflict, ServiceUnavailable
 from tests.conftest import HandClock
-from tests.helpers_api import World
+from tests.daemon import wait_for
+from tests.helpers_api import QUICKSTART, World
 from tests.helpers_fixtures import quiet, world
 
 __all__ = ["quiet", "world"]
@@ -39,12 +45,63 @@ def test_no_time_out_pauses_what_starts() -> None:
     assert events["starting"].wait(20)
 
 
-def control_of(world: World, folder: Path) -> Control:
+def control_of(world: World, folder: Path, patience: float = 50.0) -> Control:
     """The use-cases over a world, for its own process, which needs no token."""
     nobody: Any = None
-    return Control(
-        Parts(world.services, nobody, nobody, world.clock, Rules("e2b.localhost", {}, folder)), nobody, nobody
-    )
+    identity: Any = SimpleNamespace(issue=lambda *_: "token")
+    variables: Any = SimpleNamespace(save=lambda *_: None, forget=lambda _: None)
+    parts = Parts(world.services, nobody, nobody, world.clock, Rules("e2b.localhost", {}, folder))
+    return Control(parts, identity, variables, patience)
+
+
+class DeadlineSteps(Deadlines):
+    """Deadlines that pause nothing, with the steps that were taken."""
+
+    def __init__(self) -> None:
+        async def pause(*_: Any) -> None:
+            pass
+
+        super().__init__(HandClock(), pause)
+        self.steps: list[str] = []
+
+    @contextmanager
+    def starting(self, uid: str) -> Iterator[None]:
+        self.steps.append("starts")
+        with super().starting(uid):
+            yield
+        self.steps.append("runs")
+
+    def follow(self, obj: StoredObject) -> None:
+        self.steps.append("followed")
+        super().follow(obj)
+
+
+@pytest.mark.parametrize("request_name", ["create", "connect", "resume"])
+def test_no_start_is_followed_before_it_begins(world: World, tmp_path: Path, request_name: str) -> None:
+    control = control_of(world, tmp_path)
+    control.deadlines = deadlines = DeadlineSteps()
+    name = "quickstart"
+    if request_name != "create":
+        world.apply()
+        annotations = {key: text for key, text in _PAUSES.items() if key != metadata.ENDS}
+        spec = {**world.sandbox().spec, "runState": "Paused"}
+        world.change(spec=spec, labels={metadata.LABEL: "true"}, annotations=annotations)
+    requests = {
+        "create": lambda: control.create(Fields({"templateID": "paddock/base:1", "autoPause": True})),
+        "connect": lambda: control.connect(name, Fields({})),
+        "resume": lambda: control.resume(world.sandbox()),
+    }
+
+    async def ask() -> None:
+        task = asyncio.ensure_future(requests[request_name]())
+        while not (stored := [obj for obj in world.store.list("Sandbox")[0] if state_of(obj) == "running"]):
+            assert not task.done()
+            await asyncio.sleep(0.001)
+        world.set_ready(name=stored[0].name, observed=stored[0].generation)
+        await task
+
+    asyncio.run(ask())
+    assert deadlines.steps == ["starts", "followed", "runs"]
 
 
 class Resumption:
@@ -91,24 +148,74 @@ def test_who_waits_is_told_of_a_pause(world: World, tmp_path: Path) -> None:
         asyncio.run(resume())
 
 
-async def paused(world: World, folder: Path, *reasons: str) -> None:
-    """Pause a running sandbox, whose Ready condition then has these reasons, one after the other."""
+@pytest.mark.parametrize(
+    ("reason", "expected"),
+    [
+        *((reason, True) for reason in ("Paused", "Hibernated", "Suspended")),
+        *((reason, False) for reason in ("Pausing", "Hibernating", "Suspending", "BeingCaptured")),
+    ],
+)
+def test_a_pause_is_over_when_it_stands_still(reason: str, expected: bool) -> None:
+    assert is_settled(resting(reason)) is expected
+
+
+@pytest.mark.parametrize(
+    "reason", ["EngineError", "Conflict", "InternalError", "NotHibernated", "HibernationUnavailable", "FilesTooLarge"]
+)
+def test_what_prevents_a_pause_is_said(reason: str) -> None:
+    with pytest.raises(ServiceUnavailable, match="sandbox sb is not paused yet: unable to freeze"):
+        is_settled(resting(reason))
+
+
+def test_what_nobody_has_seen_is_not_paused() -> None:
+    assert not is_settled(resting("EngineUnreachable", status="Unknown"))
+    assert not is_settled(resting("EngineError", generation=2))
+    assert not is_settled(resting("Paused", generation=2))
+
+
+def test_who_pauses_is_told_of_a_resumption() -> None:
+    with pytest.raises(ServiceUnavailable, match="sandbox sb is not paused: it was resumed meanwhile"):
+        is_settled(replace(resting("Paused"), spec={"runState": "Running"}))
+
+
+def resting(reason: str, status: str = "False", generation: int = 1) -> StoredObject:
+    """Return a sandbox that is to be paused, as it was observed in its first generation."""
+    ready = {"type": "Ready", "status": status, "reason": reason, "message": "unable to freeze"}
+    conditions = [{**ready, "observedGeneration": 1}]
+    return replace(_OBJECT, spec={"runState": "Paused"}, status={"conditions": conditions}, generation=generation)
+
+
+async def pause(world: World, folder: Path, reason: str = "", patience: float = 50.0) -> None:
+    """Pause a running sandbox, whose Ready condition then has this reason; none: nobody looks at it."""
     world.apply()
     world.change(labels={metadata.LABEL: "true"})
-    task = asyncio.create_task(control_of(world, folder).pause("quickstart", memory=True))
+    task = asyncio.create_task(control_of(world, folder, patience).pause("quickstart", memory=True))
     while world.sandbox().spec.get("runState") != "Paused":
         await asyncio.sleep(0.001)
-    for reason in reasons:
-        assert not task.done()
+    if reason:
         world.set_ready("False", reason, "unable to freeze", world.sandbox().generation)
-        await asyncio.wait([task], timeout=0.05)
-    await asyncio.wait_for(task, 20)
+    await task
 
 
-def test_a_pause_is_over_when_it_stands_still(world: World, tmp_path: Path) -> None:
-    asyncio.run(paused(world, tmp_path, "Pausing", "Paused"))
+def test_who_pauses_waits_for_the_end(world: World, tmp_path: Path) -> None:
+    asyncio.run(pause(world, tmp_path, "Paused"))
 
 
 def test_a_pause_that_the_engine_refuses_says_so(world: World, tmp_path: Path) -> None:
-    with pytest.raises(ServiceUnavailable, match="is not paused yet, and will be: unable to freeze"):
-        asyncio.run(paused(world, tmp_path, "Pausing", "EngineError"))
+    with pytest.raises(ServiceUnavailable, match="is not paused yet: unable to freeze"):
+        asyncio.run(pause(world, tmp_path, "EngineError"))
+
+
+def test_a_pause_that_takes_too_long_says_so(world: World, tmp_path: Path) -> None:
+    with pytest.raises(ServiceUnavailable, match="was not paused in 0 s: it was not observed so far"):
+        asyncio.run(pause(world, tmp_path, patience=0))
+
+
+def test_no_freeze_delays_another_time_out(world: World, tmp_path: Path) -> None:
+    names = ("quickstart", "second")
+    for name in names:
+        world.apply(QUICKSTART.replace("quickstart", name))
+        world.change(name, labels={metadata.LABEL: "true"}, annotations=_PAUSES)
+    control_of(world, tmp_path, patience=math.inf)
+    for name in names:
+        wait_for("it is to be paused", lambda name=name: world.sandbox(name).spec.get("runState") == "Paused")

@@ -7,6 +7,7 @@ import struct
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 import httpx
@@ -241,7 +242,10 @@ def test_a_time_out_may_pause(client: Client) -> None:
 
     time_out()
     assert created.http.get("/health", headers=created.headers).status_code == 502
+    before = time.time()
     assert created.run("echo resumed")[0] == "resumed\n"
+    after, shown = time.time(), client.control("GET", f"/sandboxes/{created.id}").json()
+    assert before + 599 < datetime.fromisoformat(shown["endAt"]).timestamp() < after + 601
     time_out()
     connected = client.control("POST", f"/sandboxes/{created.id}/resume", {"timeout": 60})
     assert (connected.status_code, created.run("echo back")[0]) == (201, "back\n")
