@@ -137,13 +137,13 @@ class Control:
         }
         return json.dumps(document, ensure_ascii=False)
 
-    async def _ready(self, written: StoredObject, seconds: int, asked_at: float) -> StoredObject:
+    async def _ready(self, created: StoredObject, seconds: int, asked_at: float) -> StoredObject:
         """Return the sandbox once it is ready. A long start is no part of the time after which it is paused.
 
         `asked_at` is before the write that gave it so many seconds. Raises NotFound, BadRequest, Conflict,
         TooManyRequests or ServiceUnavailable.
         """
-        obj = await self._until_ready(written)
+        obj = await self._until_ready(created)
         ends, now = metadata.seconds_in(obj, metadata.ENDS), self._parts.clock.now()
         if ends is None or obj.annotations.get(metadata.ON_TIMEOUT, "kill") == "kill":
             return obj
