@@ -34,7 +34,7 @@ def wake_slots(snapshot: Snapshot) -> WakeSlots:
         limit, most = 1, _MOST_WHILE_STALLED  # one that hangs holds up no other, yet they do not pile up
     instances = (snapshot.instances.get(uid) for uid in snapshot.progress.in_flight)
     hibernations = (instance.state.memory.hibernation for instance in instances if instance is not None)
-    begun = [hibernation.at for hibernation in hibernations if hibernation and hibernation.phase == "Waking"]
-    prompt = [at for at in begun if at <= snapshot.now < at + HANGS_SECONDS]
-    free = max(0, min(limit - len(prompt), most - len(begun)))
-    return WakeSlots(len(begun), free, min(prompt) + HANGS_SECONDS if prompt else None)
+    wake_times = [hibernation.at for hibernation in hibernations if hibernation and hibernation.phase == "Waking"]
+    prompt = [at for at in wake_times if at <= snapshot.now < at + HANGS_SECONDS]
+    free = max(0, min(limit - len(prompt), most - len(wake_times)))
+    return WakeSlots(len(wake_times), free, min(prompt) + HANGS_SECONDS if prompt else None)
