@@ -45,6 +45,16 @@ def processes(world: World, sandbox: Container) -> str:
     return read_all(world.streams.exec(sandbox.id, ["ps"]))[0].decode()
 
 
+def pids_of(command: bytes) -> list[int]:
+    """Return the processes of this host that run a command line."""
+    pids = []
+    for folder in PROC.glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            if (folder / "cmdline").read_bytes() == command:
+                pids.append(int(folder.name))
+    return pids
+
+
 def in_time(
     world: World, sandbox: Container, command: Sequence[str], seconds: float = 1.0
 ) -> tuple[list[str], list[str]]:
@@ -210,6 +220,16 @@ def test_a_disconnect_kills_processes_outside_the_group(world: World, sandbox: C
     assert next(stream).data == b"begun\n"
     stream.close()
     wait_for("its end", lambda: "sleep 4321" not in processes(world, sandbox))
+
+
+def test_a_daemon_that_stops_has_killed_its_commands(world: World, sandbox: Container) -> None:
+    """Its process ends with its threads: what they have not killed by then would run on, and in no record."""
+    streams = [world.streams.exec(sandbox.id, ["sleep", "4323"]) for _ in range(4)]
+    wait_for("they run", lambda: len(pids_of(b"sleep\x004323\x00")) == len(streams))
+    readings = [begin(lambda stream=stream: list(stream)) for stream in streams]  # type: ignore[misc]
+    world.streams.close()  # type: ignore[attr-defined]
+    assert pids_of(b"sleep\x004323\x00") == [], "none is alive a moment later"
+    assert all("the daemon is stopping" in str(outcome(reading)) for reading in readings)
 
 
 def test_a_command_whose_shim_was_killed_is_lost(world: World, sandbox: Container) -> None:

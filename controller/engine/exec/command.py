@@ -148,6 +148,10 @@ class Exec:
         if seconds > 0 and not self._ended.is_set():
             self._leader(seconds)
 
+    def wait_until_ended(self, deadline: float) -> None:
+        """Wait until its end is known, or it was killed, or until `deadline` (time.monotonic())."""
+        self._ended.wait(max(0.0, deadline - time.monotonic()))
+
     def has_begun(self) -> bool:
         """Tell whether it has or had a process, or never will; also True where the engine can't tell.
 

@@ -273,10 +273,15 @@ class DockerStreams:
             yield
 
     def close(self) -> None:
-        """Cut every stream."""
+        """Cut every stream, and wait until the commands are killed: the caller's process may end with its threads."""
         self._lost_exits.close()
         for stream in self._streams():
             stream.lose("the daemon is stopping; retry once it is back")
+        with self._lock:
+            running = list(self._running)
+        deadline = time.monotonic() + _ANSWER_SECONDS
+        for command in running:
+            command.wait_until_ended(deadline)
 
     def _streams(self) -> list[_Stream]:
         with self._lock:
