@@ -97,3 +97,26 @@ def test_it_rests_between_calls(agent: Running, kept: bool) -> None:
     state = Path(f"/proc/{agent.process.pid}/syscall")
     message = finished(lambda: [group for group in [state.read_text().split()] if group[0] == EPOLL_WAIT])[0]
     assert int(message[4], 16) & 0xFFFFFFFF == 0xFFFFFFFF  # its time-out: -1
+
+
+SUPERVISOR = """
+import ctypes, os, socket, sys, time
+from paddock_agent import supervisor
+
+ctypes.CDLL(None).prctl(36, 1, 0, 0, 0)  # PR_SET_CHILD_SUBREAPER, as the supervisor has it
+ours, theirs = socket.socketpair()
+woken, _ = os.pipe()
+os.dup2(ours.fileno(), supervisor._CONTROL)
+theirs.close()
+child = os.posix_spawnp("sh", ["sh", "-c", "setsid sleep 1000 >/dev/null 2>&1 & echo $!"], os.environ, setsid=True)
+os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT)
+supervisor._supervise(child, woken, True)
+"""
+
+
+def test_what_is_left_ends_with_the_agents_socket() -> None:
+    """Also where the command ends at the moment in which the agent lets go of it."""
+    done = subprocess.run(
+        [sys.executable, "-c", SUPERVISOR], cwd=PROGRAM.parent, capture_output=True, text=True, check=True
+    )
+    assert not Path(f"/proc/{int(done.stdout)}").exists()

@@ -120,7 +120,11 @@ def _supervise(child: int, woken: int, stay: bool) -> None:
         status = _reap(child)
         if status is not None:
             # What the command left in the background lives on and falls to the sandbox's first process.
-            os.write(_CONTROL, _STATUS.pack(EXITED, status))
+            try:
+                os.write(_CONTROL, _STATUS.pack(EXITED, status))
+            except OSError:  # the agent has let go of it in the meantime: it wants the end of all
+                end_all(child)
+                return
             if not stay:
                 return
         for fd, _ in poll.poll():
