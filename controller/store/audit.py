@@ -151,7 +151,7 @@ class _Batch:
     error: Exception | None = field(
         default_factory=lambda: StoreError("audit log: an entry was not written; try again")
     )
-    """Why they are not written; None: they are."""
+    """Reason why they are not written; None: they are."""
 
     def conclude(self, error: Exception | None) -> None:
         """Tell the thread the result."""

@@ -32,6 +32,17 @@ def hibernated(history: History, *names: str) -> None:
         assert history.condition(name, "Ready") == "False Hibernated"
 
 
+def behind_one_that_hangs(history: History) -> None:
+    """Two are asked for on two processors: `hangs`, whose wake never ends, and `web`, which waits for its turn."""
+    history.engine.facts = replace(history.engine.facts, cpus=2)
+    hibernated(history, "hangs", "web")
+    for name in ("hangs", "web"):
+        history.begin_use(name)
+    history.hang("hangs")
+    assert history.run_pass().next_wake is not None
+    assert history.run_pass().queued == {history.object("Sandbox", "web").uid}
+
+
 def count(history: History, kind: type) -> int:
     return sum(isinstance(action, kind) for action in history.engine.calls)
 
@@ -55,13 +66,7 @@ def test_few_are_woken_at_once(history: History, cpus: int, *, stalls: bool, wak
 
 
 def test_a_wake_that_hangs_holds_up_no_other(history: History) -> None:
-    history.engine.facts = replace(history.engine.facts, cpus=2)
-    hibernated(history, "hangs", "web")
-    for name in ("hangs", "web"):
-        history.begin_use(name)
-    history.hang("hangs")
-    assert history.run_pass().next_wake is not None
-    assert history.run_pass().queued == {history.object("Sandbox", "web").uid}
+    behind_one_that_hangs(history)
     history.settle(seconds=6)
     assert [history.condition(name, "Ready") for name in ("hangs", "web")] == ["False Waking", "True Running"]
 
@@ -80,13 +85,7 @@ def test_wakes_that_hang_do_not_pile_up(history: History, *, stalls: bool, most:
 
 def test_one_that_runs_leaves_the_queue_of_wakes(history: History) -> None:
     """Somebody unpaused it, beside Paddock: whoever waits for it need not wait for its turn."""
-    history.engine.facts = replace(history.engine.facts, cpus=2)
-    hibernated(history, "hangs", "web")
-    for name in ("hangs", "web"):
-        history.begin_use(name)
-    history.hang("hangs")
-    history.run_pass()
-    assert history.run_pass().queued == {history.object("Sandbox", "web").uid}
+    behind_one_that_hangs(history)
     history.engine.unpause(history.container_name("web"))
     history.settle(seconds=0)
     assert history.run_pass().queued == frozenset()

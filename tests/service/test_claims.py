@@ -1,6 +1,7 @@
 """Claims between two passes, which all see the same snapshot; on SQLite."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -23,6 +24,18 @@ from tests.contract.store_worlds import make_world
 MEMBERS, MEMORY = 6, "64Mi"
 
 
+@contextmanager
+def filled_pool(tmp_path: Path) -> Iterator[Claimant]:
+    """A claimant that sees a pool of MEMBERS."""
+    with make_world("sqlite", tmp_path) as world:
+        store = world.store()
+        move_in(store, {})
+        fill(store, 0, MEMBERS)
+        claimant = Claimant(store, "one")
+        claimant.see(snapshot_of(store))
+        yield claimant
+
+
 def test_each_claim_reads_one_member(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rows: list[str] = []
     read = SqlTransaction.instances_of
@@ -32,23 +45,13 @@ def test_each_claim_reads_one_member(tmp_path: Path, monkeypatch: pytest.MonkeyP
         rows.extend(members)
         return read(transaction, members)
 
-    with make_world("sqlite", tmp_path) as world:
-        store = world.store()
-        move_in(store, {})
-        fill(store, 0, MEMBERS)
-        claimant = Claimant(store, "one")
-        claimant.see(snapshot_of(store))
+    with filled_pool(tmp_path) as claimant:
         monkeypatch.setattr(SqlTransaction, "instances_of", counted)
         assert rows == [claimant.claim(MEMORY) for _ in range(MEMBERS)]
 
 
 def test_undone_claim_leaves_its_member(tmp_path: Path) -> None:
-    with make_world("sqlite", tmp_path) as world:
-        store = world.store()
-        move_in(store, {})
-        fill(store, 0, MEMBERS)
-        claimant = Claimant(store, "one")
-        claimant.see(snapshot_of(store))
+    with filled_pool(tmp_path) as claimant:
         undone = claimant.claim(MEMORY, undo=True)
         uids = [claimant.claim(MEMORY) for _ in range(MEMBERS + 1)]
         assert uids.index(undone) == MEMBERS - 1, "the last one that is handed out"

@@ -71,13 +71,13 @@ def nameless_volume(prefix: str, target: str) -> str:
     return like_name(f"{prefix}-{target}")
 
 
-def image_volume(prefix: str, target: str, used: Collection[str] = ()) -> str:
+def image_volume(prefix: str, target: str, other_names: Collection[str] = ()) -> str:
     """Return the name of a volume that covers a VOLUME: that of a nameless one.
 
-    It has a hash where it would be cut, differs from the folder's by more than `/`, or is `used` by another.
+    It has a hash where it would be cut, differs from the folder's by more than `/`, or is among `other_names`.
     """
     name = nameless_volume(prefix, target)
-    if name == f"{like_name(prefix)}-{target.replace('/', '-')}" and name not in used:
+    if name == f"{like_name(prefix)}-{target.replace('/', '-')}" and name not in other_names:
         return name
     digest = hashlib.sha256(f"{prefix}-{target}".encode()).hexdigest()[:_DIGITS]
     return f"{name[: _LONGEST - _DIGITS - 1].strip('-')}-{digest}"

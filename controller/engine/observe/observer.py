@@ -63,8 +63,8 @@ class Foreign(Exception):
         self.owner = owner
 
 
-# One resync in so many reads the kernel's files of a frozen container: no process of it can change what they say.
-_RESYNCS_OF_FROZEN = 4
+# One observation in so many reads the kernel's files of a frozen container: no process of it can change what they say.
+_ROUNDS_OF_FROZEN = 4
 
 
 class Observer:
@@ -94,7 +94,7 @@ class Observer:
         self._cgroups, self._stuck_execs = cgroups, StuckExecWatch(cgroups)
         self._networks, self._read_guard = networks, read_guard
         self._one_at_a_time = threading.Lock()
-        self._resyncs = 0
+        self._rounds = 0
         self._mount_tables: dict[str, int] = {}  # by container: a hash of what was mounted in it, for the next resync
 
     def close(self) -> None:
@@ -198,7 +198,7 @@ class Observer:
         After a blind period it is always a full resync: events were missed.
         """
         with self._one_at_a_time:
-            self._resyncs += 1
+            self._rounds += 1
             full, started = full or bool(self._view.now.blind), time.perf_counter()
             ticket = self._view.ticket()
             engine_run = engine_run_of(self._client.base_url)
@@ -286,9 +286,9 @@ class Observer:
         return [*changes, *self._inspect_all(rows_to_inspect)]
 
     def _is_read_now(self, container: Container) -> bool:
-        """Tell whether this resync reads the kernel's files of an unchanged container."""
+        """Tell whether this observation reads the kernel's files of an unchanged container."""
         if container.state is State.PAUSED:
-            return self._resyncs % _RESYNCS_OF_FROZEN == 0
+            return self._rounds % _ROUNDS_OF_FROZEN == 0
         return container.state in _LIVE
 
     def _mounts_moved(self, container: Container) -> bool:

@@ -146,7 +146,7 @@ class HostView:
 
 @dataclass(frozen=True, slots=True)
 class Measurements:
-    """What this daemon knows of current runs, beside what the engine shows."""
+    """Knowledge of current runs that this daemon has beside what the engine shows."""
 
     probes: Mapping[str, ProbeState] = field(default_factory=lambda: _NO_PROBES)
     """Results of probes, by uid."""

@@ -97,7 +97,7 @@ class PlanBuilder:
     wake_candidates: int | None = None
     """Sandboxes that wait to be woken and are decided in this pass; None: not bounded yet."""
     skipped_wakes: set[str] = field(default_factory=set)
-    """Those of them, by uid, that are left for the next pass."""
+    """Hibernated sandboxes, by uid, whose wake is left for a later pass."""
     reaped: list[str] = field(default_factory=list)
     """Reasons of removals, for the metrics."""
     warm: list[Warm] = field(default_factory=list)
