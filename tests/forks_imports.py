@@ -1,7 +1,6 @@
 """Imports of all commands and of the daemon, and its routes, for the process that they are forked off (forks.py)."""
 
 import asyncio
-import importlib
 from contextlib import suppress
 from typing import Any
 
@@ -15,11 +14,11 @@ from starlette.exceptions import HTTPException
 
 import controller.app.daemon  # noqa: F401
 from controller.api.app import routed_app
-from controller.cli.main import COMMANDS
+from controller.cli.commands import COMMANDS, load
 from controller.kinds.registry import discover
 
 for name in COMMANDS:
-    importlib.import_module(f"controller.cli.commands.{name.replace('-', '_')}")
+    load(name)
 
 
 async def _asked(message: Any = None) -> Any:

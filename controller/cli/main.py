@@ -1,7 +1,6 @@
 """Root of the command line. A command is imported when it is called, so that `paddock version` is quick."""
 
 import errno
-import importlib
 import os
 import re
 import shutil
@@ -11,79 +10,12 @@ from typing import Any
 
 import click
 
+from controller.cli.commands import COMMANDS, load
 from controller.cli.errors import INTERRUPTED, CliError, as_cli_error, drop_stdout
 from controller.cli.habits import hints
 from controller.cli.options import Target, located, options_end, split_flag_values
 from controller.version import API_VERSION, VERSION
 from paddock._client.errors import BadAddress, ClientError, Refused
-
-# Command -> its one line of help; the code is the function of that name in controller.cli.commands.<name>.
-COMMANDS = {
-    "apply": "Create or change objects from spec files or a Compose file.",
-    "compose": "Run a Compose file: up, down, ps, logs, exec ...",
-    "up": "Run the Compose file of this folder.",
-    "down": "Delete what the Compose file of this folder runs; volumes stay.",
-    "diff": "Show what applying spec files would change.",
-    "get": "Show objects, as a table, JSON or YAML.",
-    "describe": "Show an object with its conditions and events.",
-    "delete": "Delete objects, and wait until they are gone.",
-    "create": "Create objects from files; those that exist are refused.",
-    "replace": "Replace existing objects by those in files.",
-    "restart": "Stop sandboxes and start them again.",
-    "rollout": "Restart sandboxes, or show their progress, in kubectl's words.",
-    "import": "Translate manifests of others into specs.",
-    "edit": "Change an object in your editor.",
-    "patch": "Change parts of an object.",
-    "set": "Set an image, limits, a command, variables or the run state.",
-    "scale": "Set how many members a pool keeps ready.",
-    "label": "Set or remove labels.",
-    "annotate": "Set or remove annotations.",
-    "wait": "Wait for a condition, or until an object is gone.",
-    "events": "Show events, newest last.",
-    "top": "Show resource use of sandboxes: CPU, memory, network, disk, processes.",
-    "why": "Explain the state of a sandbox and what it waits for.",
-    "inspect": "Show the container of a sandbox as the engine reports it.",
-    "network": "Show if a sandbox reaches a host, and which rule decides.",
-    "attest": "Verify a running sandbox against its security level.",
-    "logs": "Show the log of a sandbox.",
-    "run": "Run a command in a new sandbox, and remove it afterwards.",
-    "exec": "Run a command in a sandbox.",
-    "sandbox": "The commands for sandboxes, below their noun: list, logs, exec, shell, cp ...",
-    "workflow": "Run workflows, follow them, and fetch their artifacts.",
-    "plugin": "Install, configure, list and remove plugins.",
-    "project": "Open, close and configure projects, which are sandboxes.",
-    "execs": "List commands started with `exec --detach`, or kill one.",
-    "shell": "Open a shell in a sandbox.",
-    "repl": "Type code into an interpreter of a sandbox that keeps its variables.",
-    "ssh": "Work in a sandbox by SSH: shells, files, ports, IDEs.",
-    "cp": "Copy files and folders into or out of a sandbox.",
-    "port-forward": "Forward local ports to a sandbox.",
-    "open": "Open a port of a sandbox in a browser, by a link that may be passed on.",
-    "code": "Open an editor in a sandbox: VS Code, Cursor, Zed or JetBrains.",
-    "snapshot": "Take, list, delete, export and import snapshots of sandboxes.",
-    "fork": "Create sandboxes with the files that a sandbox has now.",
-    "rollback": "Give a sandbox the files of a snapshot again.",
-    "image": "List, pull, build and push images of the host.",
-    "panel": "Open the web panel in your browser.",
-    "explain": "Document the fields of a kind.",
-    "api-resources": "Show the kinds that the daemon serves.",
-    "completion": "Print the completion script for your shell.",
-    "models": "List models that sandboxes may use, and if they are ready.",
-    "e2b": "Use this daemon by E2B's own clients.",
-    "mcp": "Serve Paddock's tools to an MCP client, and configure clients.",
-    "config": "Show and change contexts: named daemons and namespaces; add model providers.",
-    "auth": "Show your identity and permissions.",
-    "audit": "Show the audit log, and verify its hash chain.",
-    "backup": "Write a backup of the store to a file, while the daemon runs.",
-    "restore": "Replace this host's store with a backup, while no daemon runs.",
-    "host": "List hosts, cordon one and open it again, and remove one that is gone.",
-    "doctor": "Check this host and recommend fixes.",
-    "secret": "Set, list and delete secrets of this host.",
-    "token": "Create, list and revoke bearer tokens.",
-    "serve": "Run the daemon.",
-    "version": "Show the versions of this command and of the daemon.",
-}
-
 
 _CANNOT_WRITE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF)
 _EXTERNAL = re.compile("[a-z0-9][a-z0-9-]*")
@@ -139,7 +71,7 @@ def _log_requests(ctx: click.Context) -> None:
     """Print each request of this command on stderr."""
     import logging
 
-    from controller.cli.output import note
+    from controller.cli.text.output import note
 
     class Lines(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
@@ -224,10 +156,7 @@ class LazyGroup(click.Group):
             if (external := shutil.which(f"paddock-{cmd_name}")) and _EXTERNAL.fullmatch(cmd_name):
                 return _external(external)
             return None
-        name = cmd_name.replace("-", "_")
-        module = importlib.import_module(f"controller.cli.commands.{name}")
-        command: click.Command = getattr(module, f"{name}_")
-        return command
+        return load(cmd_name)
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
@@ -239,7 +168,7 @@ class LazyGroup(click.Group):
         except ClientError as error:
             raise as_cli_error(error, _scheme_hint(ctx, error)) from error
         except (KeyboardInterrupt, click.Abort) as error:
-            from controller.cli.output import note, on_terminal
+            from controller.cli.text.output import note, on_terminal
 
             if isinstance(error, click.Abort) and not isinstance(error.__context__, KeyboardInterrupt):
                 raise  # the end of stdin at a prompt
@@ -259,7 +188,7 @@ class LazyGroup(click.Group):
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
         with formatter.section("Commands"):
-            formatter.write_dl(list(COMMANDS.items()))
+            formatter.write_dl([(name, entry.help) for name, entry in COMMANDS.items()])
 
 
 @click.command(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})

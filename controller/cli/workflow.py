@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 from controller.cli.calls.workflows import ENDED, WorkflowRuns
 from controller.cli.errors import CliError
-from controller.cli.output import note, on_terminal, say
 from controller.cli.safe_text import one_line, plain
+from controller.cli.text.output import note, on_terminal, say
 from controller.kinds.common.plural import counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from controller.cli.terminal_filter import Output
+    from controller.cli.text.terminal_filter import Output
 
 _PAUSE_SECONDS = 0.2
 _SHOWN_LINES = 5  # of the output of a stage that runs

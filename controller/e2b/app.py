@@ -16,13 +16,19 @@ from starlette.websockets import WebSocket
 
 from controller.e2b import errors
 from controller.e2b.calls import CALLS, Call
-from controller.e2b.control import Control
+from controller.e2b.control.sandboxes import Control
+from controller.e2b.control.snapshots import Snapshots
+from controller.e2b.control.templates import Templates
 from controller.e2b.directory import Directory
+from controller.e2b.envd.file_work import FileWork
+from controller.e2b.envd.files import FilesCalls
+from controller.e2b.envd.filesystem import FilesystemCalls
+from controller.e2b.envd.process import ProcessCalls
+from controller.e2b.envd.processes import Processes
+from controller.e2b.envd.watch import WatchCalls
+from controller.e2b.envd.workplace import Workplace, workplace
 from controller.e2b.envs import Variables
 from controller.e2b.fields import Fields
-from controller.e2b.file_work import FileWork
-from controller.e2b.files import FilesCalls
-from controller.e2b.filesystem import FilesystemCalls
 from controller.e2b.frames import END, MESSAGE_BYTES, FrameReader, frame, only_message, parsed
 from controller.e2b.identity import (
     Destination,
@@ -36,13 +42,7 @@ from controller.e2b.identity import (
 )
 from controller.e2b.interpreter import InterpreterCalls
 from controller.e2b.parts import ENVD_PORT, INTERPRETER_PORT, Parts, Stream, load_key, on_thread
-from controller.e2b.process import ProcessCalls
-from controller.e2b.processes import Processes
 from controller.e2b.signature import AccessTokens
-from controller.e2b.snapshots import Snapshots
-from controller.e2b.templates import Templates
-from controller.e2b.watch import WatchCalls
-from controller.e2b.workplace import Workplace, workplace
 from controller.kinds.access.access import Caller
 from controller.kinds.meta import StoredObject
 from controller.kinds.runtime.agent import PORT as AGENT_PORT

@@ -8,10 +8,10 @@ from typing import Any
 
 from starlette.types import Receive, Scope, Send
 
+from controller.e2b.envd.workplace import Workplace
 from controller.e2b.envs import Variables
 from controller.e2b.fields import Fields
 from controller.e2b.parts import Parts, Stream, on_thread
-from controller.e2b.workplace import Workplace
 from controller.kinds.access.access import AccessRequest
 from controller.kinds.common.chunk import Chunk
 from controller.kinds.runtime.context import Context, Execution, Language, NewContext

@@ -7,7 +7,7 @@ from typing import Any
 import yaml
 from pydantic.fields import FieldInfo
 
-from controller.cli.commands.token import token_
+from controller.cli.commands.access.token import token_
 from controller.e2b.calls import CALLS
 from controller.kinds.access.access import PeerGrant
 from controller.kinds.common.quantity import format_bytes, format_cpu

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from controller.cli.patch import ObjectRef
+from controller.cli.objects.patch import ObjectRef
 from controller.kinds.registry import Kind, discover
 from tests.cli.conftest import Run
 from tests.helpers_api import QUICKSTART, World

@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from controller.cli.commands import COMMANDS
 from controller.cli.complete import FILES, NO_SPACE, candidates
-from controller.cli.main import COMMANDS, cli
+from controller.cli.main import cli
 from tests.helpers_api import QUICKSTART, World
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from controller.cli.commands.mcp_servers import own_command
+from controller.cli.commands.agents.mcp_servers import own_command
 from controller.cli.main import cli
 from controller.kinds.mcpserver import KIND
 from tests.helpers_api import World

@@ -15,7 +15,7 @@ from tests.helpers_api import World
 
 # httpx closes a socket whose connect failed only once it is collected.
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-RESTART = "controller.cli.watch.RESTART_SECONDS"
+RESTART = "controller.cli.objects.watch.RESTART_SECONDS"
 
 
 class Daemon:

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
-from controller.cli.progress import Waiting
+from controller.cli.text.progress import Waiting
 from tests.cli.conftest import Run
 from tests.daemon import wait_for
 from tests.helpers_api import QUICKSTART, World
@@ -159,7 +159,7 @@ def test_each_new_reason_is_printed_once(capsys: pytest.CaptureFixture[str]) -> 
 
 
 def test_wait_prints_reasons_off_a_terminal(paddock: Run, one: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("controller.cli.progress._AFTER_SECONDS", 0)
+    monkeypatch.setattr("controller.cli.text.progress._AFTER_SECONDS", 0)
     one.set_ready("False", "NoDeviceDriver", "no driver for gpus; install one")
     done = paddock("wait", "--for=condition=Ready", "sb/quickstart", "--timeout=1s")
     why = "Ready=False NoDeviceDriver: no driver for gpus; install one"

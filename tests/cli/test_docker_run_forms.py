@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from controller.cli import docker_options
 from controller.cli.main import cli
+from controller.cli.runs import docker_options
 from controller.kinds.common.quantity import format_bytes, parse_bytes
 from tests.helpers_api import World
 

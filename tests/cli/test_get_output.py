@@ -3,7 +3,7 @@
 import pytest
 
 from controller.cli.errors import UsageProblem
-from controller.cli.jsonpath import Template
+from controller.cli.text.jsonpath import Template
 from tests.cli.conftest import Run
 from tests.helpers_api import QUICKSTART, World
 

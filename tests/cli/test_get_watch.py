@@ -19,7 +19,7 @@ OTHER = QUICKSTART.replace("name: quickstart", "name: other").replace("demo", "w
 def watch(paddock: Run, served: World, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Result]:
     """Run `get ... -w`, change objects once it watches, and end it as a stopping daemon does."""
 
-    monkeypatch.setattr("controller.cli.watch.RESTART_SECONDS", 0)  # it does not come back
+    monkeypatch.setattr("controller.cli.objects.watch.RESTART_SECONDS", 0)  # it does not come back
 
     def run(*words: str, change: Callable[[], object], lines: int) -> Result:
         hub, done = served.services.watches, []
@@ -88,8 +88,8 @@ def test_one_kind_at_a_time(paddock: Run, served: World) -> None:
 
 
 def test_a_watch_resumes_where_it_ended(paddock: Run, served: World) -> None:
-    from controller.cli import watch as watching
     from controller.cli.client import Client
+    from controller.cli.objects import watch as watching
     from paddock._client.server import Server
 
     client = Client(Server("http://paddock", str(served.socket)))

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from controller.cli.commands import COMMANDS
 from controller.cli.habits.hints import COMPOSE, ELSEWHERE, SUBCOMMANDS
-from controller.cli.main import COMMANDS
 from tests.cli.conftest import Run
 from tests.helpers_api import QUICKSTART, World
 

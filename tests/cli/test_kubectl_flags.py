@@ -5,7 +5,8 @@ from collections.abc import Callable
 import click
 import pytest
 
-from controller.cli.main import COMMANDS, cli
+from controller.cli.commands import COMMANDS
+from controller.cli.main import cli
 from controller.cli.options import split_flag_values
 from tests.cli.conftest import Run
 from tests.helpers_api import QUICKSTART, World

@@ -262,7 +262,7 @@ def test_apply_waits_and_prints_objects(paddock: Run, served: World, spec: Spec)
 def test_apply_counts_the_ready_sandboxes(
     paddock: Run, served: World, spec: Spec, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("controller.cli.progress._AFTER_SECONDS", 0)
+    monkeypatch.setattr("controller.cli.text.progress._AFTER_SECONDS", 0)
     served.apply(both := f"{QUICKSTART}---\n{QUICKSTART.replace('name: quickstart', 'name: other')}")
     served.set_ready()
     served.set_ready("False", "ImagePulling", "a:1 is being pulled", name="other")
@@ -275,8 +275,8 @@ def test_apply_counts_the_ready_sandboxes(
 def test_bytes_of_a_pull_are_shown_while_it_is_waited_for(
     paddock: Run, served: World, spec: Spec, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("controller.cli.progress._AFTER_SECONDS", 0)
-    monkeypatch.setattr("controller.cli.progress._PULLS_SECONDS", 0.05)
+    monkeypatch.setattr("controller.cli.text.progress._AFTER_SECONDS", 0)
+    monkeypatch.setattr("controller.cli.text.progress._PULLS_SECONDS", 0.05)
     served.apply()
     served.set_ready("False", "ImagePulling", "paddock/x:1 is being pulled")
     image = served.sandbox().spec["template"]["image"]

@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from controller.cli.main import cli
-from controller.cli.run import Job, runtime_of
+from controller.cli.runs.run import Job, runtime_of
 from controller.kinds.observed.observed import HostFacts
 from tests.daemon import wait_for
 from tests.helpers_api import World
@@ -104,7 +104,7 @@ def test_scripts_that_are_no_argument(served: World, tmp_path: Path, content: by
 
 
 def test_the_reason_is_shown_and_in_the_error(served: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("controller.cli.progress._AFTER_SECONDS", 0)
+    monkeypatch.setattr("controller.cli.text.progress._AFTER_SECONDS", 0)
 
     done = run_refused(served, "QuotaExceeded", "quota `q` has 0 of 1 cores left", "--wait", "2s", "-c", "1")
     (stored,) = served.store.list("Sandbox")[0]
@@ -172,8 +172,8 @@ def test_a_missing_image_ends_it_at_once(served: World) -> None:
 
 def test_a_build_of_its_image_is_waited_for(served: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """Longer than the default wait, with its progress; a build that fails ends it."""
-    monkeypatch.setattr("controller.cli.progress._AFTER_SECONDS", 0)
-    monkeypatch.setattr("controller.cli.run._WAIT_SECONDS", 0.3)
+    monkeypatch.setattr("controller.cli.text.progress._AFTER_SECONDS", 0)
+    monkeypatch.setattr("controller.cli.runs.run._WAIT_SECONDS", 0.3)
     steps = [("ImageBuilding", f"x is being built: {seconds} s") for seconds in (0, 10)]
 
     def build() -> None:

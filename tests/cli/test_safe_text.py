@@ -5,8 +5,8 @@ import json
 import pytest
 import yaml
 
-from controller.cli.output import columns
 from controller.cli.safe_text import UNSAFE
+from controller.cli.text.output import columns
 from tests.cli.conftest import Run
 from tests.helpers_api import World
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.cli.terminal_filter import Output, TerminalFilter
+from controller.cli.text.terminal_filter import Output, TerminalFilter
 
 ESC = b"\x1b"
 # What each way of turning a terminal against its owner begins with, or is.

@@ -2,7 +2,7 @@
 
 import pytest
 
-from controller.cli.output import paint
+from controller.cli.text.output import paint
 from tests.cli.conftest import Run
 from tests.cli.terminals import on_terminal
 from tests.helpers_api import QUICKSTART, World

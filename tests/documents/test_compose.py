@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from controller.cli.yaml_text import dump
+from controller.cli.text.yaml_text import dump
 from controller.documents.compose.compose import (
     Composed,
     Project,

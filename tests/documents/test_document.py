@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controller.cli.yaml_text import dump
+from controller.cli.text.yaml_text import dump
 from controller.documents.document import Document, find_duplicates, parse
 from controller.documents.text_file import MAX_BYTES, decode
 from controller.documents.yaml_core import scalar

@@ -11,7 +11,7 @@ from starlette.responses import PlainTextResponse
 from controller.api.server.first_request import FirstRequestServer
 from controller.app.e2b import has_time_outs
 from controller.e2b import metadata
-from controller.e2b.deadlines import Deadlines
+from controller.e2b.control.deadlines import Deadlines
 from controller.kinds.meta import StoredObject
 from tests.conftest import HandClock
 

@@ -4,7 +4,7 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
-from controller.e2b.processes import OrphanProcess, Process, Processes
+from controller.e2b.envd.processes import OrphanProcess, Process, Processes
 from controller.kinds.common.chunk import Chunk
 from controller.service.exec.activity import TrackedStream
 

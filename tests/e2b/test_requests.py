@@ -6,13 +6,13 @@ from urllib.parse import quote, urlencode
 import pytest
 from starlette.datastructures import Headers
 
-from controller.e2b.control import namespace_of, on_timeout, resumes
+from controller.e2b.control.network import network_of
+from controller.e2b.control.sandboxes import namespace_of, on_timeout, resumes
+from controller.e2b.control.template import image_of
+from controller.e2b.envd.watch import Listing, differences, looks
 from controller.e2b.fields import Fields
 from controller.e2b.identity import Destination, check_host, check_user, named_by
 from controller.e2b.metadata import filter_of, matches
-from controller.e2b.network import network_of
-from controller.e2b.template import image_of
-from controller.e2b.watch import Listing, differences, looks
 from controller.kinds.access.access import Caller, Grant
 from controller.service.errors import BadRequest, Misdirected
 from controller.settings import Settings

@@ -11,14 +11,14 @@ from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp
 
 from controller.e2b.app import E2BApp
+from controller.e2b.envd.file_work import FileWork
+from controller.e2b.envd.filesystem import FilesystemCalls
+from controller.e2b.envd.processes import Stdin
+from controller.e2b.envd.watch import WatchCalls
 from controller.e2b.fields import Fields
-from controller.e2b.file_work import FileWork
-from controller.e2b.filesystem import FilesystemCalls
 from controller.e2b.metadata import LABEL
 from controller.e2b.parts import Parts, Rules, load_key
-from controller.e2b.processes import Stdin
 from controller.e2b.signature import Access, AccessTokens
-from controller.e2b.watch import WatchCalls
 from controller.kinds.access.access import Grant, Token
 from controller.kinds.meta import StoredObject
 from controller.kinds.runtime.files import FileRequest

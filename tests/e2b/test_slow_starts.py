@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from controller.e2b import metadata
-from controller.e2b.control import Control, is_settled, state_of
-from controller.e2b.deadlines import Deadlines
+from controller.e2b.control.deadlines import Deadlines
+from controller.e2b.control.sandboxes import Control, is_settled, state_of
 from controller.e2b.fields import Fields
 from controller.e2b.parts import Parts, Rules
 from controller.kinds.meta import StoredObject

@@ -3,8 +3,8 @@
 from types import SimpleNamespace
 from typing import Any
 
+from controller.e2b.control.usage_history import UsageHistory
 from controller.e2b.metadata import LABEL
-from controller.e2b.usage_history import UsageHistory
 from controller.kinds.meta import StoredObject
 from controller.service.sandbox.usage import DiskUse
 from tests.conftest import HandClock

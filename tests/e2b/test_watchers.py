@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from controller.e2b import watch
+from controller.e2b.envd import watch
+from controller.e2b.envd.watch import Memory, Reports, WatchCalls, count_of, looks
 from controller.e2b.fields import Fields
-from controller.e2b.watch import Memory, Reports, WatchCalls, count_of, looks
 from controller.kinds.common.chunk import Chunk
 from controller.service.errors import Gone, TooManyRequests
 

@@ -278,7 +278,7 @@ def test_requests_over_the_rate_are_sent_again(running: World) -> None:
 
 
 def test_the_bridge_needs_no_heavy_package() -> None:
-    code = "import sys, controller.cli.commands.mcp; print('\\n'.join(sys.modules))"
+    code = "import sys, controller.cli.commands.agents.mcp; print('\\n'.join(sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     heavy = {"mcp", "mcp_types", "httpx", "httpx2", "pydantic", "anyio", "yaml", "controller.kinds"}
     assert not heavy & set(done.stdout.split())

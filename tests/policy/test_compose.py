@@ -5,7 +5,7 @@ from typing import Any
 import hypothesis.strategies as st
 from hypothesis import given
 
-from controller.cli.yaml_text import dump
+from controller.cli.text.yaml_text import dump
 from controller.documents.compose.compose import Composed, Project, read_compose
 from controller.documents.compose.refused import SERVICE
 from controller.kinds.registry import discover

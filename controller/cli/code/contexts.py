@@ -12,9 +12,9 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from controller.cli.output import note, say
-from controller.cli.terminal import is_terminal
-from controller.cli.terminal_filter import Output
+from controller.cli.text.output import note, say
+from controller.cli.text.terminal import is_terminal
+from controller.cli.text.terminal_filter import Output
 from paddock._client.connection import Connection, segment
 from paddock._client.errors import ClientError, Refused
 from paddock._execution import LANGUAGES

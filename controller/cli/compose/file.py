@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from controller.cli import files
 from controller.cli.errors import CliError
+from controller.cli.objects import files
 from controller.cli.options import DEFAULT_NAMESPACE, located
-from controller.cli.output import note
+from controller.cli.text.output import note
 from paddock._client.errors import Refused, Unavailable
 
 if TYPE_CHECKING:
@@ -149,7 +149,7 @@ class ComposeFile:
 
         An image that is not here is left out: which VOLUMEs it has is not known, and the daemon keeps those it has.
         """
-        from controller.cli.image_volumes import image_volumes
+        from controller.cli.runs.image_volumes import image_volumes
 
         volumes: dict[str, Sequence[str]] = {}
         problems: list[Problem] = []

@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from controller.cli import docker_options
+from controller.cli.runs import docker_options
 
 TOOLS = ("docker", "podman", "nerdctl")
 _RUN = (("run",), ("container", "run"))

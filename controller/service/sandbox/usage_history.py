@@ -1,6 +1,6 @@
 """Usage of all running sandboxes over the last hour, for charts: a sample each half minute, in memory.
 
-E2B's figures (`controller/e2b/usage_history.py`) are taken by the same thread, where that protocol is in use.
+E2B's figures (`controller/e2b/control/usage_history.py`) are taken by the same thread, where that protocol is in use.
 """
 
 import math

@@ -1,0 +1,1 @@
+"""Commands for who may do what, and who did: identity, tokens, secrets, the audit log."""

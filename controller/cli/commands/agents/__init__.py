@@ -1,0 +1,1 @@
+"""Commands for agents and what they use: MCP, models, E2B's clients, workflows, projects, plugins."""

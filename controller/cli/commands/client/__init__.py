@@ -1,0 +1,1 @@
+"""Commands for this command line itself: contexts, completion, the panel, versions."""

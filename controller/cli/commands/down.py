@@ -1,5 +1,0 @@
-"""`paddock down`: what the Compose file of this folder runs."""
-
-from controller.cli.commands.compose import down as down_
-
-__all__ = ["down_"]

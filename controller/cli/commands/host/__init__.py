@@ -1,0 +1,1 @@
+"""Commands for the daemon and its host: its store, its images, the hosts of its fleet."""

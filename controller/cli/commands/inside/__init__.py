@@ -1,0 +1,1 @@
+"""Commands that reach into a sandbox: programs, files, ports, logs."""

@@ -1,0 +1,1 @@
+"""Commands for objects of any kind: read, change, delete, wait for."""

@@ -1,0 +1,1 @@
+"""Commands for a sandbox as a whole: its state and why, its use, its snapshots."""

@@ -1,5 +1,0 @@
-"""`paddock up`: the Compose file of this folder."""
-
-from controller.cli.commands.compose import up as up_
-
-__all__ = ["up_"]

@@ -1,0 +1,1 @@
+"""Commands in sandboxes: the options of `docker run`, a sandbox for one command, relayed streams."""

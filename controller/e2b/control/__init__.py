@@ -1,0 +1,1 @@
+"""E2B's control plane: sandboxes with their time-outs and network, templates, snapshots, usage."""
