@@ -180,7 +180,9 @@ class DockerHand:
 
     def open_root(self, name: str) -> None:
         pid = str(self.inspect(name)["State"]["Pid"])
-        subprocess.run(["nsenter", "--target", pid, "--mount", "--pid", "mount", "-o", "remount,rw", "/"], check=True)
+        subprocess.run(
+            ["nsenter", "--target", pid, "--mount", "--pid", "/bin/mount", "-o", "remount,rw", "/"], check=True
+        )
 
     def build_image(self, name: str, *, ours: bool, path: str = "made") -> str:
         with io.BytesIO() as content, tarfile.open(fileobj=content, mode="w") as tree:
@@ -213,7 +215,7 @@ class DockerHand:
 
     def unmount_inside(self, name: str, path: str) -> None:
         pid = str(self.inspect(name)["State"]["Pid"])
-        subprocess.run(["nsenter", "--target", pid, "--mount", "umount", "-l", path], check=True)
+        subprocess.run(["nsenter", "--target", pid, "--mount", "/bin/umount", "-l", path], check=True)
 
     def unmount_places(self, name: str) -> None:
         """Unmount all that is mounted at the container's mount points on the host."""

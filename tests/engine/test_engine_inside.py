@@ -120,7 +120,9 @@ def test_a_daemon_kills_a_tampered_sandbox(tmp_path: Path) -> None:
         assert (document["secured"], document["message"]) == ("True", "read back from inside as rendered")
         daemon.paddock("wait", "--for=condition=Secured", "--timeout=30s", "sandbox/own")
         pid = str(container(daemon, "own")["State"]["Pid"])
-        subprocess.run(["nsenter", "--target", pid, "--mount", "--pid", "mount", "-o", "remount,rw", "/"], check=True)
+        subprocess.run(
+            ["nsenter", "--target", pid, "--mount", "--pid", "/bin/mount", "-o", "remount,rw", "/"], check=True
+        )
         output = daemon.paddock("attest", "own", check=False)
         assert output.returncode == 1
         assert "read-only root: found no, wanted yes" in output.stdout
