@@ -164,7 +164,7 @@ class ScriptedStreams:
 
 
 @dataclass
-class World:
+class ApiStack:
     """Everything behind the listeners, and the listeners."""
 
     folder: Path
@@ -239,7 +239,7 @@ class World:
         return [outcome.result for outcome in self.services.apply.apply([Source("spec.yaml", text)], **options)]
 
 
-def make_world(
+def make_api(
     folder: Path,
     registry: Registry | None = None,
     engine: FakeEngine | None = None,
@@ -249,8 +249,8 @@ def make_world(
     store: SqlStore | None = None,
     workspace_bytes: int = 0,
     first_uid: int = 1,
-) -> World:
-    """A world with an open, empty store, or that of another. Close it in the end.
+) -> ApiStack:
+    """An API with an open, empty store, or with that of another. Close it in the end.
 
     Without an engine, containers are only shown.
     """
@@ -308,4 +308,4 @@ def make_world(
         "ports": ports,
         "images": images,
     }
-    return World(folder, store, services, view, streams, clock, meter, woken, **doubles)
+    return ApiStack(folder, store, services, view, streams, clock, meter, woken, **doubles)

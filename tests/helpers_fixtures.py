@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.helpers_api import World, make_world
+from tests.helpers_api import ApiStack, make_api
 from tests.plain_logs import configure_plain_logs
 
 
@@ -19,9 +19,9 @@ def quiet() -> Iterator[None]:
 
 
 @pytest.fixture
-def world(tmp_path: Path, quiet: None) -> Iterator[World]:
+def api(tmp_path: Path, quiet: None) -> Iterator[ApiStack]:
     """Everything behind the listeners, with an empty store."""
-    created = make_world(tmp_path)
+    created = make_api(tmp_path)
     yield created
     created.services.watches.close()
     created.files.close()
@@ -29,17 +29,17 @@ def world(tmp_path: Path, quiet: None) -> Iterator[World]:
 
 
 @pytest.fixture
-def served(world: World) -> Iterator[World]:
-    """The same, with the API served on `world.socket`."""
-    server = world.server()
+def served(api: ApiStack) -> Iterator[ApiStack]:
+    """The same, with the API served on `api.socket`."""
+    server = api.server()
     server.start()
-    yield world
+    yield api
     server.stop()
 
 
 @pytest.fixture
-def running_world(served: World) -> World:
-    """The served world with a running sandbox."""
+def running_api(served: ApiStack) -> ApiStack:
+    """The served API with a running sandbox."""
     served.apply()
     served.view.show(served.sandbox())
     return served

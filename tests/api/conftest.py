@@ -1,5 +1,5 @@
 """The fixtures of this folder."""
 
-from tests.helpers_fixtures import quiet, running_world, served, world
+from tests.helpers_fixtures import api, quiet, running_api, served
 
-__all__ = ["quiet", "running_world", "served", "world"]
+__all__ = ["api", "quiet", "running_api", "served"]

@@ -1,4 +1,4 @@
-"""Listeners of a test world, with authentication, as the daemon starts them."""
+"""Listeners of a test API, with authentication, as the daemon starts them."""
 
 import json
 import subprocess
@@ -14,25 +14,25 @@ import pytest
 from controller.api.app import create_app
 from controller.api.listeners import ListenerRules, Listeners
 from controller.kinds.access.access import Grant
-from tests.helpers_api import World
+from tests.helpers_api import ApiStack
 
 API = "/apis/paddock/v1alpha1"
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def make_listeners(world: World, **rules: Any) -> Listeners:
-    """Return listeners on the world's socket."""
+def make_listeners(api: ApiStack, **rules: Any) -> Listeners:
+    """Return listeners on the API's socket."""
 
     def make(who: Any) -> Any:
-        return create_app(world.services, ready=lambda: world.checks, meter=world.meter, who=who)
+        return create_app(api.services, ready=lambda: api.checks, meter=api.meter, who=who)
 
-    return Listeners(ListenerRules(world.socket, **rules), world.store.tokens, world.clock, make)
+    return Listeners(ListenerRules(api.socket, **rules), api.store.tokens, api.clock, make)
 
 
 @contextmanager
-def opened(world: World, **rules: Any) -> Iterator[Listeners]:
-    """Start listeners on the world's socket."""
-    listeners = make_listeners(world, **rules)
+def opened(api: ApiStack, **rules: Any) -> Iterator[Listeners]:
+    """Start listeners on the API's socket."""
+    listeners = make_listeners(api, **rules)
     listeners.start()
     try:
         yield listeners
@@ -51,18 +51,18 @@ def certificate(folder: Path) -> tuple[Path, Path]:
     return cert, key
 
 
-def token(world: World, role: str, *namespaces: str, name: str = "", **bounds: Any) -> str:
+def token(api: ApiStack, role: str, *namespaces: str, name: str = "", **bounds: Any) -> str:
     """Return a new token with that grant."""
     grant = Grant.model_validate({"role": role, "namespaces": namespaces or ("*",), **bounds})
-    number = len(world.store.tokens.all())
-    return world.services.tokens.create(name or f"t{number}", grant, seconds=3600).text
+    number = len(api.store.tokens.all())
+    return api.services.tokens.create(name or f"t{number}", grant, seconds=3600).text
 
 
 @contextmanager
-def client(world: World, text: str = "") -> Iterator[httpx.Client]:
+def client(api: ApiStack, text: str = "") -> Iterator[httpx.Client]:
     """Over the Unix socket; with a token where one is given, else as the user of this process."""
     headers = {"Authorization": f"Bearer {text}"} if text else {}
-    transport = httpx.HTTPTransport(uds=str(world.socket), verify=False)
+    transport = httpx.HTTPTransport(uds=str(api.socket), verify=False)
     with httpx.Client(transport=transport, base_url="http://paddock", headers=headers, timeout=60) as created:
         yield created
 
@@ -82,10 +82,10 @@ client.close()
 """
 
 
-def asked_as(world: World, uid: int, gid: int, path: str, groups: Sequence[int] = ()) -> tuple[int, Any]:
+def asked_as(api: ApiStack, uid: int, gid: int, path: str, groups: Sequence[int] = ()) -> tuple[int, Any]:
     """Return the response to another user of this host. For root only, with a world-writable socket."""
-    world.folder.chmod(0o755)
-    arguments = [sys.executable, "-c", _AS_OTHER, str(world.folder), str(uid), str(gid), json.dumps(list(groups)), path]
+    api.folder.chmod(0o755)
+    arguments = [sys.executable, "-c", _AS_OTHER, str(api.folder), str(uid), str(gid), json.dumps(list(groups)), path]
     done = subprocess.run(arguments, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr
     code, body = json.loads(done.stdout)

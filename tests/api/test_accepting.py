@@ -17,7 +17,7 @@ from controller.api.server.connection_limiter import ConnectionLimiter, connecti
 from controller.api.server.server import bind
 from tests.api.listeners import client
 from tests.daemon import wait_for
-from tests.helpers_api import World
+from tests.helpers_api import ApiStack
 
 BOUND = 21  # 4 for the protocol, and some more
 
@@ -121,7 +121,7 @@ def test_connections_use_a_quarter_of_all_files(limiter: ConnectionLimiter, monk
             connection.close()
 
 
-def test_listener_full_of_silent_clients_recovers(served: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_listener_full_of_silent_clients_recovers(served: ApiStack, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(request_deadline, "MOST_CONNECTIONS", 4)
     monkeypatch.setattr(request_deadline, "HEAD_SECONDS", 0.5)
     with ExitStack() as stack:

@@ -15,7 +15,7 @@ from controller.api.server.server import SocketTaken
 from controller.kinds.access.access import PeerGrant
 from tests.api.listeners import API, asked_as, certificate, client, make_listeners, opened, token
 from tests.examples import examples
-from tests.helpers_api import QUICKSTART, World
+from tests.helpers_api import QUICKSTART, ApiStack
 
 IN_B = QUICKSTART.replace("name: quickstart", "name: secret-box\n  namespace: team-b")
 B = f"{API}/namespaces/team-b/sandboxes"
@@ -23,18 +23,18 @@ as_root = pytest.mark.skipif(os.geteuid() != 0, reason="becomes other users")
 
 
 @pytest.fixture
-def two(world: World) -> World:
+def two(api: ApiStack) -> ApiStack:
     """A sandbox in `default`, and one in `team-b`."""
-    world.apply()
-    world.apply(IN_B)
-    return world
+    api.apply()
+    api.apply(IN_B)
+    return api
 
 
 def apply(made: httpx.Client, text: str = QUICKSTART, **more: Any) -> httpx.Response:
     return made.post(f"{API}/apply", json={"documents": [{"file": "a.yaml", "text": text}], **more})
 
 
-def test_the_owner_of_the_daemon_goes_on_as_before(two: World) -> None:
+def test_the_owner_of_the_daemon_goes_on_as_before(two: ApiStack) -> None:
     with opened(two), client(two) as root:
         assert root.get(f"{B}/secret-box").status_code == 200
         assert apply(root, QUICKSTART.replace("500m", "400m")).status_code == 200
@@ -54,7 +54,7 @@ def test_the_owner_of_the_daemon_goes_on_as_before(two: World) -> None:
         ("GET", "/why"),
     ],
 )
-def test_forbidden_and_unknown_are_answered_alike(two: World, method: str, path: str) -> None:
+def test_forbidden_and_unknown_are_answered_alike(two: ApiStack, method: str, path: str) -> None:
     body = {"metadata": {"name": "secret-box"}} if method in ("PUT", "PATCH") else None
     headers = {"Content-Type": "application/merge-patch+json"}
     with opened(two), client(two, token(two, "admin", "team-a")) as second:
@@ -69,7 +69,7 @@ def test_forbidden_and_unknown_are_answered_alike(two: World, method: str, path:
     assert two.sandbox("secret-box", "team-b").deleted_at is None
 
 
-def test_collections_elsewhere_are_refused_whether_or_not_anything_is_there(two: World) -> None:
+def test_collections_elsewhere_are_refused_whether_or_not_anything_is_there(two: ApiStack) -> None:
     with opened(two), client(two, token(two, "operator", "team-a")) as second:
         for query in ("", "?watch=true"):
             response, empty = second.get(f"{B}{query}"), second.get(f"{API}/namespaces/team-c/sandboxes{query}")
@@ -83,7 +83,7 @@ def test_collections_elsewhere_are_refused_whether_or_not_anything_is_there(two:
     assert two.sandbox("secret-box", "team-b").deleted_at is None
 
 
-def test_apply_and_diff_ask_for_each_document_and_look_at_nothing_before(two: World) -> None:
+def test_apply_and_diff_ask_for_each_document_and_look_at_nothing_before(two: ApiStack) -> None:
     mine = QUICKSTART.replace("name: quickstart", "name: mine\n  namespace: team-a")
     with opened(two), client(two, token(two, "user", "team-a")) as user:
         for route in ("apply", "diff"):
@@ -110,7 +110,7 @@ def answer_free() -> str:
     return IN_B.replace("secret-box", "no-such-ox")
 
 
-def test_pruning_reaches_no_further_than_its_caller(two: World) -> None:
+def test_pruning_reaches_no_further_than_its_caller(two: ApiStack) -> None:
     with opened(two):
         with client(two) as root:
             assert apply(root, IN_B, applySet="web").status_code == 200
@@ -124,7 +124,7 @@ def test_pruning_reaches_no_further_than_its_caller(two: World) -> None:
     assert two.store.get("Sandbox", "team-a", "mine") is None
 
 
-def test_grant_bounds_hold_on_every_endpoint(two: World) -> None:
+def test_grant_bounds_hold_on_every_endpoint(two: ApiStack) -> None:
     bounds = {"images": ["paddock/python:1"], "limits": {"memory": "512Mi"}}
     patch = {"Content-Type": "application/merge-patch+json"}
     mine = f"{API}/namespaces/default/sandboxes"
@@ -147,19 +147,17 @@ def test_grant_bounds_hold_on_every_endpoint(two: World) -> None:
             assert "you may request" in answer.text or "not one of your images" in answer.text
 
 
-def exec_status(world: World, text: str, name: str, namespace: str) -> tuple[int, bytes]:
+def exec_status(api: ApiStack, text: str, name: str, namespace: str) -> tuple[int, bytes]:
     path = f"ws://paddock{API}/namespaces/{namespace}/sandboxes/{name}/exec?command=true"
     try:
-        with unix_connect(
-            str(world.socket), uri=path, additional_headers={"Authorization": f"Bearer {text}"}
-        ) as created:
+        with unix_connect(str(api.socket), uri=path, additional_headers={"Authorization": f"Bearer {text}"}) as created:
             list(created)
             return 101, b""
     except InvalidStatus as error:
         return error.response.status_code, bytes(error.response.body or b"")
 
 
-def test_exec_over_a_websocket(two: World) -> None:
+def test_exec_over_a_websocket(two: ApiStack) -> None:
     two.view.show(two.sandbox())
     with opened(two):
         assert exec_status(two, token(two, "user", "default"), "quickstart", "default")[0] == 101
@@ -173,7 +171,7 @@ def test_exec_over_a_websocket(two: World) -> None:
 
 
 @pytest.mark.parametrize("body", [{"command": ["true"], "tool": "exec", "method": "tools/list"}, {}, []])
-def test_work_in_sandboxes_is_refused_before_its_body(two: World, body: Any) -> None:
+def test_work_in_sandboxes_is_refused_before_its_body(two: ApiStack, body: Any) -> None:
     two.view.show(two.sandbox(), agent="paddock-agent-1")
     viewers, remaining = token(two, "viewer", "default"), token(two, "admin", "team-a")
     with opened(two), client(two, viewers) as viewer, client(two, remaining) as second:
@@ -191,7 +189,7 @@ def test_work_in_sandboxes_is_refused_before_its_body(two: World, body: Any) -> 
     assert entries == []
 
 
-def test_a_bad_token_is_not_made_good_by_the_user_who_sends_it(two: World) -> None:
+def test_a_bad_token_is_not_made_good_by_the_user_who_sends_it(two: ApiStack) -> None:
     with opened(two), client(two, "pdk_000000000000_" + "A" * 43) as root:
         answer = root.get(f"{B}/secret-box")
         assert (answer.status_code, answer.json()["reason"]) == (401, "Unauthorized")
@@ -209,7 +207,7 @@ _OF_CALLERS = (f"{API}/auth/whoami", f"{API}/auth/can-i", f"{API}/ssh/keys")
 OPEN = {"/healthz", "/readyz", "/version", "/openapi.json", API, *_OF_CALLERS}
 
 
-def test_no_route_is_open_to_somebody_to_whom_nothing_here_is_granted(two: World) -> None:
+def test_no_route_is_open_to_somebody_to_whom_nothing_here_is_granted(two: ApiStack) -> None:
     """Every route that the application describes, and those that it does not."""
     with opened(two), client(two) as root, client(two, token(two, "admin", "elsewhere")) as second:
         described = root.get("/openapi.json").json()["paths"]
@@ -253,7 +251,7 @@ _PARTS = [
 _PARTS += ["team-a%2F..%2Fteam-b", "logs", "why", "exec", "events", "instances", "TEAM-B", "team-b%00", "auth"]
 
 
-def test_no_path_leads_around_it(two: World) -> None:
+def test_no_path_leads_around_it(two: ApiStack) -> None:
     chance = random.Random(20)
     with opened(two), client(two, token(two, "operator", "team-a")) as second:
         for _ in range(examples(300)):
@@ -266,7 +264,7 @@ def test_no_path_leads_around_it(two: World) -> None:
 
 
 @as_root
-def test_users_of_this_host_are_known_by_the_kernels_word(two: World) -> None:
+def test_users_of_this_host_are_known_by_the_kernels_word(two: ApiStack) -> None:
     grants = (PeerGrant(subject="uid:4243", role="viewer", namespaces=("default",)),)
     with opened(two, group_role="none", grants=grants):
         two.socket.chmod(0o666)  # so that the door itself, and not the file's mode, decides
@@ -283,14 +281,14 @@ def test_users_of_this_host_are_known_by_the_kernels_word(two: World) -> None:
 
 
 @as_root
-def test_the_sockets_group_can_be_set(world: World) -> None:
-    with opened(world, group="daemon"):
-        assert world.socket.stat().st_gid == 1
+def test_the_sockets_group_can_be_set(api: ApiStack) -> None:
+    with opened(api, group="daemon"):
+        assert api.socket.stat().st_gid == 1
     with pytest.raises(SocketTaken, match="there is no group `no-such-group`"):
-        make_listeners(world, group="no-such-group").start()
+        make_listeners(api, group="no-such-group").start()
 
 
-def test_over_tcp_a_token_is_needed_and_what_else_is_said_about_the_client_is_not_believed(two: World) -> None:
+def test_over_tcp_a_token_is_needed_and_what_else_is_said_about_the_client_is_not_believed(two: ApiStack) -> None:
     with opened(two, host="127.0.0.1") as listeners:
         assert listeners.url.startswith("http://127.0.0.1:")
         with httpx.Client(base_url=listeners.url, verify=False, timeout=60) as nobody:
@@ -305,10 +303,10 @@ def test_over_tcp_a_token_is_needed_and_what_else_is_said_about_the_client_is_no
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "no-such-host.invalid"])
-def test_never_plain_beyond_loopback(world: World, host: str) -> None:
+def test_never_plain_beyond_loopback(api: ApiStack, host: str) -> None:
     with pytest.raises(SocketTaken, match=r"without TLS|not an address of this host"):
-        make_listeners(world, host=host).start()
-    assert not world.socket.exists()
+        make_listeners(api, host=host).start()
+    assert not api.socket.exists()
 
 
 @pytest.fixture
@@ -316,7 +314,7 @@ def pair(tmp_path: Path) -> tuple[Path, Path]:
     return certificate(tmp_path)
 
 
-def test_tls_by_certificate_files(two: World, pair: tuple[Path, Path]) -> None:
+def test_tls_by_certificate_files(two: ApiStack, pair: tuple[Path, Path]) -> None:
     cert, key = pair
     trusting = ssl.create_default_context(cafile=str(cert))
     with opened(two, host="0.0.0.0", cert=cert, key=key) as listeners:
@@ -331,12 +329,12 @@ def test_tls_by_certificate_files(two: World, pair: tuple[Path, Path]) -> None:
             plain.get("/healthz")
 
 
-def test_a_key_that_others_may_read_or_that_is_no_key_is_refused(world: World, pair: tuple[Path, Path]) -> None:
+def test_a_key_that_others_may_read_or_that_is_no_key_is_refused(api: ApiStack, pair: tuple[Path, Path]) -> None:
     cert, key = pair
     key.chmod(0o644)
     with pytest.raises(SocketTaken, match="a private key that others may use"):
-        make_listeners(world, host="127.0.0.1", cert=cert, key=key).start()
+        make_listeners(api, host="127.0.0.1", cert=cert, key=key).start()
     key.write_text("no key")
     key.chmod(0o600)
     with pytest.raises(SocketTaken, match="can't be used for TLS"):
-        make_listeners(world, host="127.0.0.1", cert=cert, key=key).start()
+        make_listeners(api, host="127.0.0.1", cert=cert, key=key).start()

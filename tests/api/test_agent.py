@@ -23,7 +23,7 @@ from controller.ports import StoreError, StreamError
 from controller.service.sandbox import agent
 from tests.agent.conftest import Start, start
 from tests.daemon import wait_for
-from tests.helpers_api import World
+from tests.helpers_api import ApiStack
 
 __all__ = ["start"]
 BASE = "http://paddock/apis/paddock/v1alpha1/namespaces/default/sandboxes/quickstart"
@@ -35,18 +35,18 @@ JSON = {"content-type": "application/json"}
 class Front:
     """A sandbox behind the API. `asked` are the commands that the engine's exec ran."""
 
-    def __init__(self, world: World) -> None:
-        self.world = world
-        world.apply()
-        world.set_ready()
+    def __init__(self, api: ApiStack) -> None:
+        self.api = api
+        api.apply()
+        api.set_ready()
         self.show(agent="paddock-agent-1")
-        world.streams.run = lambda **_: iter((Chunk("stdout", OTHER.encode()), Chunk("exit", b"0")))
+        api.streams.run = lambda **_: iter((Chunk("stdout", OTHER.encode()), Chunk("exit", b"0")))
         self.http = httpx.Client(
-            base_url=BASE, transport=httpx.HTTPTransport(uds=str(world.socket), verify=False), timeout=60
+            base_url=BASE, transport=httpx.HTTPTransport(uds=str(api.socket), verify=False), timeout=60
         )
 
     def show(self, state: State = State.RUNNING, **more: Any) -> None:
-        self.world.view.show(self.world.sandbox(), state, **more)
+        self.api.view.show(self.api.sandbox(), state, **more)
 
     def tool(self, name: str, **parameters: Any) -> httpx.Response:
         body = json.dumps({"tool": name, "parameters": parameters})
@@ -61,19 +61,19 @@ class Front:
     def counted(self) -> list[tuple[str, str]]:
         return [
             (labels["tool"], labels["outcome"])
-            for name, labels in self.world.meter.counted
+            for name, labels in self.api.meter.counted
             if name == "paddock_agent_calls_total"
         ]
 
     def audited(self) -> list[AuditEntry]:
-        return [entry for entry in self.world.store.audit.entries() if entry.verb.startswith("mcp")]
+        return [entry for entry in self.api.store.audit.entries() if entry.verb.startswith("mcp")]
 
     def events(self) -> list[str]:
-        return [event.reason for event in self.world.store.events(uid=self.world.sandbox().uid)]
+        return [event.reason for event in self.api.store.events(uid=self.api.sandbox().uid)]
 
 
 @pytest.fixture
-def front(served: World) -> Iterator[Front]:
+def front(served: ApiStack) -> Iterator[Front]:
     created = Front(served)
     with created.http:
         yield created
@@ -82,7 +82,7 @@ def front(served: World) -> Iterator[Front]:
 @pytest.fixture
 def real(front: Front, start: Start) -> Front:
     """The same with a real agent."""
-    front.world.ports.listen(PORT, start().port)
+    front.api.ports.listen(PORT, start().port)
     return front
 
 
@@ -90,7 +90,7 @@ def real(front: Front, start: Start) -> Front:
 def posing(front: Front, answer: Callable[[socket.socket], None]) -> Iterator[None]:
     """Let something else listen on the agent's port: it answers each connection's first bytes."""
     listener = socket.create_server(("127.0.0.1", 0), backlog=50)
-    front.world.ports.listen(PORT, listener.getsockname()[1])
+    front.api.ports.listen(PORT, listener.getsockname()[1])
 
     def one(sock: socket.socket) -> None:
         with sock, contextlib.suppress(OSError):
@@ -154,7 +154,7 @@ def test_a_use_that_can_not_be_recorded_does_not_start(real: Front, monkeypatch:
     def fail(*_: Any) -> None:
         raise StoreError("disk full")
 
-    monkeypatch.setattr(real.world.services.recorder, "_append", fail)
+    monkeypatch.setattr(real.api.services.recorder, "_append", fail)
     call = message("tools/call", {"name": "exec", "arguments": {"command": "true"}})
     write = {"tool": "exec", "parameters": {"command": "true"}}
     for path, body in (("/mcp/execute", write), ("/mcp", call), ("/exec", {"command": ["true"]})):
@@ -190,7 +190,7 @@ def test_mcp_passes_through(real: Front, era: str) -> None:
 
 def test_notices_stream_through_until_the_client_leaves(front: Front, start: Start) -> None:
     agent = start()
-    front.world.ports.listen(PORT, agent.port)
+    front.api.ports.listen(PORT, agent.port)
     meta = {"io.modelcontextprotocol/protocolVersion": "2026-07-28", "io.modelcontextprotocol/clientCapabilities": {}}
     params = {"_meta": meta, "notifications": {"resourceSubscriptions": [f"file://{agent.root}/a"]}}
     headers = {"accept": "application/json, text/event-stream", "mcp-protocol-version": "2026-07-28"}
@@ -200,7 +200,7 @@ def test_notices_stream_through_until_the_client_leaves(front: Front, start: Sta
         events = (json.loads(line[6:]) for line in answer.iter_lines() if line.startswith("data: "))
         assert next(events)["method"] == "notifications/subscriptions/acknowledged"
         with httpx.Client(
-            base_url=BASE, transport=httpx.HTTPTransport(uds=str(front.world.socket), verify=False), timeout=60
+            base_url=BASE, transport=httpx.HTTPTransport(uds=str(front.api.socket), verify=False), timeout=60
         ) as client:
             document = {"tool": "file.write", "parameters": {"path": "a", "content": "x"}}
             assert client.post("/mcp/execute", json=document).json()["success"]
@@ -221,7 +221,7 @@ def test_disconnecting_cancels_the_call(real: Front, tmp_path: Path, path: str) 
     bodies = {"/mcp/execute": {"tool": "exec", "parameters": {"command": arguments}}, "/exec": {"command": arguments}}
     body = json.dumps(bodies.get(path, message("tools/call", called))).encode()
     with socket.socket(socket.AF_UNIX) as sock:
-        sock.connect(str(real.world.socket))
+        sock.connect(str(real.api.socket))
         head = f"POST {BASE.removeprefix('http://paddock')}{path} HTTP/1.1\r\nhost: paddock\r\n"
         head += f"content-type: application/json\r\ncontent-length: {len(body)}\r\n\r\n"
         sock.sendall(head.encode() + body)
@@ -238,11 +238,11 @@ def test_commands_take_the_agents_way_and_answer_the_same(real: Front) -> None:
     assert (done["truncated"], done["stdoutOmittedBytes"]) == (True, 3000002 - (1 << 20))
     done = real.exec("sh", "-c", "echo early; sleep 300", timeoutSeconds=0.5)
     assert (done["stdout"], done["exitCode"], done["timedOut"]) == ("early\n", 124, True)
-    assert not real.world.streams.asked
+    assert not real.api.streams.asked
     # What can't start is the engine's to explain; a record of a detached command needs it, too.
     assert real.exec("no-such-program")["stdout"] == OTHER
     assert real.http.post("/execs", json={"command": ["true"]}).status_code == 201
-    assert [document["command"] for _, document in real.world.streams.asked] == [("no-such-program",), ("true",)]
+    assert [document["command"] for _, document in real.api.streams.asked] == [("no-such-program",), ("true",)]
     assert set(real.counted()) == {("exec", "ok"), ("exec", "refused")}
 
 
@@ -349,7 +349,7 @@ def test_events_say_when_an_agent_stops_and_answers_again(front: Front, start: S
     assert front.tool("exec", command="true").status_code == 503
     assert front.events() == ["AgentNotAnswering"]
     assert front.exec("true")["stdout"] == OTHER
-    front.world.ports.listen(PORT, start().port)
+    front.api.ports.listen(PORT, start().port)
     assert front.tool("exec", command="true").status_code == 200
     wait_for("it is recorded", lambda: front.events() == ["AgentNotAnswering", "AgentAnswers"])
 
@@ -357,7 +357,7 @@ def test_events_say_when_an_agent_stops_and_answers_again(front: Front, start: S
 def test_a_silent_listener_costs_a_command_nothing_but_time(front: Front) -> None:
     with posing(front, saying(b"", hold=True)):
         assert front.exec("true")["stdout"] == OTHER
-        assert len(front.world.streams.asked) == 1  # it ran once
+        assert len(front.api.streams.asked) == 1  # it ran once
         assert front.exec("true")["stdout"] == OTHER
     assert front.counted() == [("exec", "refused")]  # the second did not try
 
@@ -369,7 +369,7 @@ def test_a_listener_that_takes_a_command_and_stalls_blocks_no_other(
     with posing(front, saying(b"HTTP/1.1 100 Continue\r\n\r\n", hold=True)):
         stalled = front.http.post("/exec", json={"command": ["true"]})
         assert (stalled.status_code, "quickstart" in stalled.json()["message"]) == (503, True)
-        assert not front.world.streams.asked  # it may have begun: not again
+        assert not front.api.streams.asked  # it may have begun: not again
         for _ in range(2):
             assert front.exec("true")["stdout"] == OTHER
     assert front.counted() == [("exec", "unavailable")]  # the others did not try
@@ -412,7 +412,7 @@ def test_a_command_that_the_agent_does_not_kill_has_escaped(
         done = front.exec("true", timeoutSeconds=0.2)
         assert (done["stdout"], done["exitCode"], done["timedOut"]) == ("hi", 124, True)
     assert front.events() == events
-    assert len(front.world.view.acted) == len(events)  # the sandbox is killed
+    assert len(front.api.view.acted) == len(events)  # the sandbox is killed
 
 
 def test_the_hosts_kill_waits_for_no_agent(front: Front, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -428,8 +428,8 @@ def test_the_hosts_kill_waits_for_no_agent(front: Front, monkeypatch: pytest.Mon
             saying(http(b"{}"), hold=True)(sock)
 
     monkeypatch.setattr(connections, "_KILL_SECONDS", 600.0)
-    container, escaped = front.world.view.show(front.world.sandbox()), list[str]()
-    agents = connections.AgentConnections(front.world.ports, Noted(Cgroups()))
+    container, escaped = front.api.view.show(front.api.sandbox()), list[str]()
+    agents = connections.AgentConnections(front.api.ports, Noted(Cgroups()))
     with starting(front, kill), contextlib.closing(agents):
         limits: dict[str, Any] = {"timeout_seconds": 0.1, "escaped": escaped.append}
         stream = agents.exec(container, PORT, ["true"], env={}, **limits)
@@ -445,7 +445,7 @@ def test_an_agent_is_looked_for_on_ipv4_alone(front: Front, monkeypatch: pytest.
         return socket.socket(family)
 
     monkeypatch.setattr(port_forward, "socket_in", made)
-    container = front.world.view.show(front.world.sandbox())
+    container = front.api.view.show(front.api.sandbox())
     with socket.socket() as reserved:
         reserved.bind(("127.0.0.1", 0))
         with pytest.raises(StreamError, match="nothing listens"):
@@ -475,4 +475,4 @@ def test_an_answer_lost_in_the_middle_names_the_sandbox(front: Front) -> None:
     with posing(front, answer):
         lost = front.http.post("/exec", json={"command": ["true"]})
     assert (lost.status_code, "quickstart" in lost.json()["message"]) == (503, True)
-    assert not front.world.streams.asked  # it may have run: not again
+    assert not front.api.streams.asked  # it may have run: not again

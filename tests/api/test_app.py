@@ -6,7 +6,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.helpers_api import QUICKSTART, World
+from tests.helpers_api import QUICKSTART, ApiStack
 from tests.statements import traced
 
 API = "/apis/paddock/v1alpha1"
@@ -16,7 +16,7 @@ TABLE = {"Accept": "application/json;as=Table;v=v1;g=meta.k8s.io,application/jso
 
 
 @pytest.fixture
-def client(served: World) -> Iterator[httpx.Client]:
+def client(served: ApiStack) -> Iterator[httpx.Client]:
     transport = httpx.HTTPTransport(uds=str(served.socket), verify=False)
     with httpx.Client(transport=transport, base_url="http://paddock", timeout=60) as created:
         yield created
@@ -63,21 +63,21 @@ def test_a_bad_document_is_a_status_with_every_cause_and_its_place(client: httpx
     ]
 
 
-def test_dry_run_and_namespace(client: httpx.Client, world: World) -> None:
+def test_dry_run_and_namespace(client: httpx.Client, api: ApiStack) -> None:
     assert apply(client, dryRun=True).json()["items"][0]["result"] == "created"
     assert client.get(SANDBOXES).json()["items"] == []
     apply(client, namespace="team")
-    assert world.sandbox(namespace="team").name == "quickstart"
+    assert api.sandbox(namespace="team").name == "quickstart"
     assert [entry["metadata"]["namespace"] for entry in client.get(f"{API}/sandboxes").json()["items"]] == ["team"]
 
 
-def test_one_object_and_lists(client: httpx.Client, world: World) -> None:
+def test_one_object_and_lists(client: httpx.Client, api: ApiStack) -> None:
     apply(client)
     document = client.get(f"{SANDBOXES}/quickstart").json()
     assert (document["apiVersion"], document["kind"]) == ("paddock/v1alpha1", "Sandbox")
     listed = client.get(SANDBOXES).json()
     assert (listed["kind"], listed["items"]) == ("SandboxList", [document])
-    assert listed["metadata"]["resourceVersion"] == str(world.store.revision())
+    assert listed["metadata"]["resourceVersion"] == str(api.store.revision())
     assert client.get(SANDBOXES, params={"labelSelector": "app=x"}).json()["items"] == []
 
 
@@ -103,10 +103,10 @@ def test_tables_for_those_who_ask(client: httpx.Client) -> None:
         assert document["rows"][0]["cells"][0] == "quickstart"
 
 
-def test_delete(client: httpx.Client, world: World) -> None:
+def test_delete(client: httpx.Client, api: ApiStack) -> None:
     apply(client)
     assert "deletionTimestamp" in client.delete(f"{SANDBOXES}/quickstart").json()["metadata"]
-    world.finish_deletion()
+    api.finish_deletion()
     answer = client.delete(f"{SANDBOXES}/quickstart")
     assert (answer.status_code, answer.json()["reason"]) == (404, "NotFound")
     assert answer.json()["details"] == {"kind": "sandboxes", "name": "quickstart"}
@@ -127,9 +127,9 @@ def test_discovery_names_the_kinds_and_their_words(client: httpx.Client) -> None
     }
 
 
-def test_events_of_one_object(client: httpx.Client, world: World) -> None:
+def test_events_of_one_object(client: httpx.Client, api: ApiStack) -> None:
     apply(client)
-    world.add_event(world.sandbox(), "Created", "container made")
+    api.add_event(api.sandbox(), "Created", "container made")
     (observed,) = client.get(f"{API}/namespaces/default/events", params={"kind": "Sandbox"}).json()["items"]
     assert observed["involvedObject"]["name"] == "quickstart"
     assert (observed["reason"], observed["count"], observed["lastTimestamp"]) == ("Created", 1, "2023-11-14T22:13:20Z")
@@ -165,18 +165,18 @@ def test_a_request_that_is_too_large_is_refused_whether_or_not_it_says_so(client
         assert (answer.status_code, answer.json()["reason"]) == (413, "RequestEntityTooLarge")
 
 
-def test_a_store_that_fails_is_503_in_words(client: httpx.Client, world: World) -> None:
-    world.store.close()
+def test_a_store_that_fails_is_503_in_words(client: httpx.Client, api: ApiStack) -> None:
+    api.store.close()
     answer = client.get(SANDBOXES)
     assert (answer.status_code, answer.json()["reason"]) == (503, "ServiceUnavailable")
     assert "the store can't be used now" in answer.json()["message"]
 
 
-def test_health_is_the_process_and_readiness_is_every_check_by_name(client: httpx.Client, world: World) -> None:
+def test_health_is_the_process_and_readiness_is_every_check_by_name(client: httpx.Client, api: ApiStack) -> None:
     assert client.get("/healthz").text == "ok"
     ready = client.get("/readyz")
     assert (ready.status_code, ready.text) == (200, "[+]store ok\n[+]engine ok\nready\n")
-    world.checks[1] = ("engine", "connection refused")
+    api.checks[1] = ("engine", "connection refused")
     broken = client.get("/readyz")
     assert (broken.status_code, broken.text) == (
         503,
@@ -192,18 +192,18 @@ def test_version_and_description(client: httpx.Client) -> None:
     assert f"{API}/apply" in paths
 
 
-def test_requests_are_counted_by_the_template_of_their_path(client: httpx.Client, world: World) -> None:
+def test_requests_are_counted_by_the_template_of_their_path(client: httpx.Client, api: ApiStack) -> None:
     client.get(f"{SANDBOXES}/nope")
     client.get("/nowhere/at/all")
     client.get("/healthz")
     route = f"{API}/namespaces/{{namespace}}/sandboxes/{{name}}"
-    assert world.meter.counted[0] == ("paddock_api_requests_total", {"method": "GET", "route": route, "code": "404"})
-    assert world.meter.counted[1] == ("paddock_api_request_duration_seconds", {"method": "GET", "route": route})
-    assert [labels["route"] for _, labels in world.meter.counted[2::2]] == ["unmatched", "/healthz"]
+    assert api.meter.counted[0] == ("paddock_api_requests_total", {"method": "GET", "route": route, "code": "404"})
+    assert api.meter.counted[1] == ("paddock_api_request_duration_seconds", {"method": "GET", "route": route})
+    assert [labels["route"] for _, labels in api.meter.counted[2::2]] == ["unmatched", "/healthz"]
 
 
-def test_a_defect_is_a_500_that_tells_the_client_nothing_of_it(client: httpx.Client, world: World) -> None:
-    world.checks = [("store", "", "secret detail")]  # type: ignore[list-item]  # unpacking it raises
+def test_a_defect_is_a_500_that_tells_the_client_nothing_of_it(client: httpx.Client, api: ApiStack) -> None:
+    api.checks = [("store", "", "secret detail")]  # type: ignore[list-item]  # unpacking it raises
     answer = client.get("/readyz")
     assert (answer.status_code, answer.json()["reason"]) == (500, "InternalError")
     assert "secret" not in answer.text

@@ -8,11 +8,11 @@ import pytest
 from controller.kinds.access.audit import AuditEntry
 from controller.store.sql_store import SqlStore
 from tests.api.listeners import API, client
-from tests.helpers_api import World
+from tests.helpers_api import ApiStack
 
 
 @pytest.fixture
-def api(served: World) -> Iterator[httpx.Client]:
+def api(served: ApiStack) -> Iterator[httpx.Client]:
     """Asks this host's daemon. That of host b has appended two entries."""
     served.apply()
     store = SqlStore(f"sqlite:///{served.folder / 'paddock.db'}", writer="b")

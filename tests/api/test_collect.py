@@ -25,7 +25,7 @@ from paddock import Paddock
 from tests.api.listeners import client, token
 from tests.api.test_fleet import Leased, Place, announce, ask, identity, replace_listeners
 from tests.fleet_files import Authority
-from tests.helpers_api import QUICKSTART, World, make_world
+from tests.helpers_api import QUICKSTART, ApiStack, make_api
 from tests.metrics.made_up import USAGE
 
 ALL = "/apis/paddock/v1alpha1/sandboxes/-/metrics"
@@ -36,7 +36,7 @@ DEFAULT = "/apis/paddock/v1alpha1/namespaces/default/sandboxes/-/metrics"
 class Samples:
     """Usage of the sandboxes that run on one host."""
 
-    world: World
+    api: ApiStack
     names: Sequence[str] = ()
     read: int = 0
 
@@ -44,9 +44,9 @@ class Samples:
         self.read += 1
         document = {}
         for name in self.names:
-            uid = self.world.sandbox(name).uid
+            uid = self.api.sandbox(name).uid
             running = Container(id=name, name=name, uid=uid, state=State.RUNNING)
-            document[uid] = UsageSample(running, USAGE, self.world.clock.now(), 0.25, 5.0)
+            document[uid] = UsageSample(running, USAGE, self.api.clock.now(), 0.25, 5.0)
         return document
 
 
@@ -60,7 +60,7 @@ class Hosts:
     samples: Mapping[str, Samples]
 
     def answer(self, path: str = ALL, text: str = "") -> dict[str, Any]:
-        with client(self.a.world, text) as created:
+        with client(self.a.api, text) as created:
             answer = created.get(path)
         assert answer.status_code == 200, answer.text
         document: dict[str, Any] = answer.json()
@@ -75,16 +75,16 @@ class Hosts:
         return {entry["host"]: entry["message"] for entry in answer["missing"]}
 
 
-def place(world: World, name: str, samples: Samples, leased: Leased, tls: FleetTls) -> Place:
+def place(api: ApiStack, name: str, samples: Samples, leased: Leased, tls: FleetTls) -> Place:
     """Return a host's listeners, not started."""
-    world.services = replace(world.services, usages=Usages(world.services.objects, samples, name))
+    api.services = replace(api.services, usages=Usages(api.services.objects, samples, name))
     forwarding = Forwarding(Locations(leased, name, ""), Links(tls))  # type: ignore[arg-type]
 
     def make(who: Any) -> Any:
-        return create_app(world.services, ready=list, meter=world.meter, who=who, forwarding=forwarding)
+        return create_app(api.services, ready=list, meter=api.meter, who=who, forwarding=forwarding)
 
-    rules = ListenerRules(world.socket, fleet=("127.0.0.1", 0), fleet_tls=tls, stall_seconds=60)
-    return Place(world, Listeners(rules, world.store.tokens, world.clock, make), forwarding)
+    rules = ListenerRules(api.socket, fleet=("127.0.0.1", 0), fleet_tls=tls, stall_seconds=60)
+    return Place(api, Listeners(rules, api.store.tokens, api.clock, make), forwarding)
 
 
 @pytest.fixture
@@ -94,13 +94,13 @@ def authority(tmp_path: Path) -> Authority:
 
 @pytest.fixture
 def hosts(tmp_path: Path, authority: Authority, quiet: None) -> Iterator[Hosts]:
-    first = make_world(tmp_path / "a", place=ManyHosts("a"))
-    second = make_world(tmp_path / "b", place=ManyHosts("b"), store=first.store)
+    first = make_api(tmp_path / "a", place=ManyHosts("a"))
+    second = make_api(tmp_path / "b", place=ManyHosts("b"), store=first.store)
     first.apply("---\n".join(QUICKSTART.replace("name: quickstart", f"name: {name}") for name in ("one", "two")))
     leased = Leased(first.store, "ab")
     samples = {"a": Samples(first, ["one"]), "b": Samples(second, ["two"])}
     places = [
-        place(world, name, samples[name], leased, authority.tls(name)) for world, name in ((first, "a"), (second, "b"))
+        place(api, name, samples[name], leased, authority.tls(name)) for api, name in ((first, "a"), (second, "b"))
     ]
     try:
         for name, entry in zip("ab", places, strict=True):
@@ -111,9 +111,9 @@ def hosts(tmp_path: Path, authority: Authority, quiet: None) -> Iterator[Hosts]:
         for one_place in places:
             one_place.forwarding.links.close()
             one_place.listeners.stop()
-            one_place.world.services.recorder.flush()
-            one_place.world.services.watches.close()
-            one_place.world.files.close()
+            one_place.api.services.recorder.flush()
+            one_place.api.services.watches.close()
+            one_place.api.files.close()
         first.store.close()
 
 
@@ -126,7 +126,7 @@ def test_the_usage_of_all_hosts_is_one_list(hosts: Hosts, path: str) -> None:
 
 
 def test_the_client_names_hosts_and_missing_ones(hosts: Hosts) -> None:
-    with Paddock(f"unix://{hosts.a.world.socket}") as paddock:
+    with Paddock(f"unix://{hosts.a.api.socket}") as paddock:
         assert [(metric.host, metric.name) for metric in paddock.sandboxes.metrics().items] == [
             ("a", "one"),
             ("b", "two"),
@@ -142,22 +142,22 @@ def test_one_namespace_is_asked_of_all(hosts: Hosts) -> None:
 
 
 def test_an_item_names_the_host_that_answered(hosts: Hosts) -> None:
-    usages = Usages(hosts.b.world.services.objects, hosts.samples["b"], "a")  # it claims another's name
+    usages = Usages(hosts.b.api.services.objects, hosts.samples["b"], "a")  # it claims another's name
     hosts.b.listeners.stop()
-    hosts.b.world.services = replace(hosts.b.world.services, usages=usages)
-    observed = place(hosts.b.world, "b", hosts.samples["b"], hosts.leased, hosts.b.forwarding.links.tls)  # type: ignore[arg-type]
+    hosts.b.api.services = replace(hosts.b.api.services, usages=usages)
+    observed = place(hosts.b.api, "b", hosts.samples["b"], hosts.leased, hosts.b.forwarding.links.tls)  # type: ignore[arg-type]
     observed.listeners.start()
     try:
-        announce(hosts.a.world, "b", observed.listeners.fleet_address)
+        announce(hosts.a.api, "b", observed.listeners.fleet_address)
         assert hosts.listed() == [("a", "one"), ("b", "two")]
     finally:
         observed.listeners.stop()
 
 
 def test_the_caller_s_grants_go_along(hosts: Hosts) -> None:
-    own_text = token(hosts.a.world, "viewer", "default")
+    own_text = token(hosts.a.api, "viewer", "default")
     assert hosts.listed(DEFAULT, own_text) == [("a", "one"), ("b", "two")]
-    with client(hosts.a.world, own_text) as created:
+    with client(hosts.a.api, own_text) as created:
         assert created.get(ALL).status_code == 403
     assert hosts.samples["b"].read == 1
 
@@ -171,7 +171,7 @@ def test_a_forwarded_request_is_answered_for_its_host_only(hosts: Hosts, authori
 
 
 def test_the_only_host_answers_as_ever(hosts: Hosts) -> None:
-    with hosts.a.world.store.transaction() as transaction:
+    with hosts.a.api.store.transaction() as transaction:
         host = transaction.get("Host", "", "b")
         assert host is not None
         transaction.remove(host)
@@ -185,9 +185,9 @@ def test_a_host_that_is_away_is_named_at_once(hosts: Hosts) -> None:
 
 
 def test_a_host_that_refuses_connections_is_missing(hosts: Hosts) -> None:
-    announce(hosts.a.world, "b", "127.0.0.1:1")
+    announce(hosts.a.api, "b", "127.0.0.1:1")
     assert hosts.missing() == {"b": "127.0.0.1:1: connection refused"}
-    announce(hosts.a.world, "b", "")
+    announce(hosts.a.api, "b", "")
     assert hosts.missing() == {"b": "its daemon reports no address; set fleet_address there"}
 
 
@@ -195,14 +195,14 @@ def test_a_silent_host_is_missing(hosts: Hosts, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(collect, "COLLECT_SECONDS", 0.1)
     with socket.create_server(("127.0.0.1", 0)) as silent:  # it accepts, and says nothing
         address = f"127.0.0.1:{silent.getsockname()[1]}"
-        announce(hosts.a.world, "b", address)
+        announce(hosts.a.api, "b", address)
         assert hosts.missing() == {"b": f"{address}: no answer in time"}
 
 
 def test_a_host_with_a_wrong_certificate_is_missing(hosts: Hosts, authority: Authority) -> None:
     away = replace_listeners(hosts.b, authority.tls("c"))
     try:
-        announce(hosts.a.world, "b", away.listeners.fleet_address)
+        announce(hosts.a.api, "b", away.listeners.fleet_address)
         assert "certificate is" in hosts.missing()["b"]
     finally:
         away.listeners.stop()
@@ -249,7 +249,7 @@ def test_an_answer_that_is_none_is_missing(
     monkeypatch.setattr(collect, "_ANSWER_BYTES", 1000)
     head = f"HTTP/1.1 {status}\r\ncontent-length: {len(body)}\r\n\r\n".encode()
     with AnsweringHost(authority, head + body) as address:
-        announce(hosts.a.world, "b", address)
+        announce(hosts.a.api, "b", address)
         assert why in hosts.missing()["b"]
 
 

@@ -9,13 +9,13 @@ import pytest
 from controller.kinds.observed.observed import State
 from tests.agent.conftest import Start, start
 from tests.api.test_agent import PORT, Front, posing
-from tests.helpers_api import World
+from tests.helpers_api import ApiStack
 
 __all__ = ["start"]
 
 
 @pytest.fixture
-def front(served: World) -> Iterator[Front]:
+def front(served: ApiStack) -> Iterator[Front]:
     made = Front(served)
     with made.http:
         yield made
@@ -24,7 +24,7 @@ def front(served: World) -> Iterator[Front]:
 @pytest.fixture
 def real(front: Front, start: Start) -> Front:
     """A sandbox with a real agent. Its Python is the one of the tests, without IPython."""
-    front.world.ports.listen(PORT, start(environment={"PADDOCK_KERNEL_ENGINE": "basic"}).port)
+    front.api.ports.listen(PORT, start(environment={"PADDOCK_KERNEL_ENGINE": "basic"}).port)
     return front
 
 
@@ -57,7 +57,7 @@ def test_variables_stay_between_executions(real: Front) -> None:
     listed = real.http.get("/contexts").json()["items"]
     assert [(context["name"], context["state"], context["executions"]) for context in listed] == [("python", "idle", 2)]
     assert ("paddock_context_executions_total", {"language": "python", "outcome": "ok"}) in [
-        (name, labels) for name, labels in real.world.meter.counted
+        (name, labels) for name, labels in real.api.meter.counted
     ]
 
 
@@ -142,7 +142,7 @@ def test_older_agent_is_refused_in_words(front: Front) -> None:
 
 def test_audit_has_the_size_and_never_the_code(real: Front) -> None:
     run(real, "secret = 'hunter2'")
-    entries = [entry for entry in real.world.store.audit.entries() if "contexts" in str(entry)]
+    entries = [entry for entry in real.api.store.audit.entries() if "contexts" in str(entry)]
     assert entries
     assert "hunter2" not in str(entries)
     assert "'characters': 18" in str(entries)

@@ -12,24 +12,24 @@ from controller.kinds.runtime.secret import SecretRef
 from controller.service.errors import BadRequest
 from paddock._client.command import Secret, as_json, as_query
 from tests.api.test_exec_result import BASE, http, run
-from tests.helpers_api import World
+from tests.helpers_api import ApiStack
 
 __all__ = ["http"]
 ENV = {"A": "1", "TOKEN": Secret("token")}
 
 
-def test_secret_reaches_command_but_not_response(http: httpx.Client, running_world: World) -> None:
+def test_secret_reaches_command_but_not_response(http: httpx.Client, running_api: ApiStack) -> None:
     done = run(http, env=as_json(ENV))
-    _, requested = running_world.streams.asked[-1]
+    _, requested = running_api.streams.asked[-1]
     assert requested["env"] == {"A": "1", "TOKEN": "s3cret"}
     assert "s3cret" not in str(done)
 
 
 @pytest.mark.parametrize("path", ["exec", "execs"])
-def test_missing_secret_is_refused(http: httpx.Client, running_world: World, path: str) -> None:
-    before = len(running_world.streams.asked)
+def test_missing_secret_is_refused(http: httpx.Client, running_api: ApiStack, path: str) -> None:
+    before = len(running_api.streams.asked)
     answer = http.post(f"{BASE}/{path}", json={"command": ["a"], "env": {"TOKEN": {"secret": "other"}}})
-    assert (answer.status_code, len(running_world.streams.asked)) == (400, before)
+    assert (answer.status_code, len(running_api.streams.asked)) == (400, before)
     assert "TOKEN: secret default/other: not found" in answer.text
 
 

@@ -15,49 +15,49 @@ import pytest
 from controller.kinds.observed.observed import State
 from controller.service.sandbox.files import TransferLimits
 from tests.daemon import wait_for
-from tests.helpers_api import World, make_world
+from tests.helpers_api import ApiStack, make_api
 
 BASE = "/apis/paddock/v1alpha1/namespaces/default/sandboxes/quickstart/files"
 MIB = 1 << 20
 
 
 class Files:
-    """The served world, its files, and a client."""
+    """The served API, its files, and a client."""
 
-    def __init__(self, world: World) -> None:
-        self.world = world
-        world.apply()
-        self.root = world.files.root(world.view.show(world.sandbox()).id)
+    def __init__(self, api: ApiStack) -> None:
+        self.api = api
+        api.apply()
+        self.root = api.files.root(api.view.show(api.sandbox()).id)
         self.http = httpx.Client(
-            transport=httpx.HTTPTransport(uds=str(world.socket), verify=False), base_url="http://paddock", timeout=60
+            transport=httpx.HTTPTransport(uds=str(api.socket), verify=False), base_url="http://paddock", timeout=60
         )
 
     def ask(self, method: str, path: str, at: str = "", content: Any = None, **query: Any) -> httpx.Response:
         return self.http.request(method, f"{BASE}{at}", params={"path": path, **query}, content=content, timeout=30)
 
     def freed(self) -> None:
-        wait_for("all is freed", lambda: not self.world.services.files.slots.used_count and not self.world.files.open)
+        wait_for("all is freed", lambda: not self.api.services.files.slots.used_count and not self.api.files.open)
 
     def raw(self) -> socket.socket:
         connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        connection.connect(str(self.world.socket))
+        connection.connect(str(self.api.socket))
         return connection
 
 
 @pytest.fixture
 def files(tmp_path: Path, quiet: None) -> Iterator[Files]:
     limits = TransferLimits(total=5, per_sandbox=3, max_bytes=200 * MIB, stall_seconds=3.0)
-    world = make_world(tmp_path, transfers=limits)
-    server = world.server()
+    api = make_api(tmp_path, transfers=limits)
+    server = api.server()
     server.start()
-    created = Files(world)
+    created = Files(api)
     try:
         yield created
     finally:
         created.http.close()
         server.stop()
-        world.files.close()
-        world.store.close()
+        api.files.close()
+        api.store.close()
 
 
 def test_a_file_is_written_read_and_removed(files: Files) -> None:
@@ -120,10 +120,10 @@ def test_relative_paths_and_missing_folders(files: Files) -> None:
 
 
 def test_what_is_not_there_or_not_running_is_said(files: Files) -> None:
-    files.world.set_ready("False", "Completed")
-    files.world.view.show(files.world.sandbox(), State.EXITED)
+    files.api.set_ready("False", "Completed")
+    files.api.view.show(files.api.sandbox(), State.EXITED)
     assert files.ask("GET", "/tmp", "/list").status_code == 409
-    files.world.view.show(files.world.sandbox(), State.PAUSED)
+    files.api.view.show(files.api.sandbox(), State.PAUSED)
     assert files.ask("GET", "/tmp", "/list").status_code == 200
     assert files.ask("PUT", "/tmp/x", content=b"").status_code == 409
     text = BASE.replace("quickstart", "none")
@@ -184,7 +184,7 @@ def test_aborted_upload_leaves_nothing(files: Files) -> None:
     with files.raw() as clients, files.raw() as leaves:
         clients.sendall(head.encode())
         leaves.sendall(head.encode())
-        wait_for("both are under way", lambda: len(files.world.files.open) == 2)
+        wait_for("both are under way", lambda: len(files.api.files.open) == 2)
         leaves.close()
         observed = b""
         while b"transfer_stall_seconds" not in observed:
@@ -196,6 +196,6 @@ def test_aborted_upload_leaves_nothing(files: Files) -> None:
 
 
 def test_transfer_counts_as_use(files: Files) -> None:
-    woken = len(files.world.woken)
+    woken = len(files.api.woken)
     files.ask("GET", "/tmp", "/list")
-    assert len(files.world.woken) == woken + 2  # it began, and it ended
+    assert len(files.api.woken) == woken + 2  # it began, and it ended

@@ -48,7 +48,7 @@ from controller.store.sql_store import SqlStore
 from tests.api.listeners import client, opened, token
 from tests.daemon import wait_for
 from tests.fleet_files import Authority, write_pair
-from tests.helpers_api import World, make_world
+from tests.helpers_api import ApiStack, make_api
 from tests.plain_logs import configure_plain_logs
 
 BASE = "/apis/paddock/v1alpha1/namespaces/default/sandboxes/quickstart"
@@ -57,9 +57,9 @@ ROOT = Caller("root (uid 0)", "unix pid 1 uid 0", (Grant(role="admin"),))
 
 @dataclass
 class Place:
-    """One host: its world, listeners and way to other hosts."""
+    """One host: its API, listeners and way to other hosts."""
 
-    world: World
+    api: ApiStack
     listeners: Listeners
     forwarding: Forwarding
 
@@ -77,28 +77,26 @@ class Leased:
         return getattr(self._store, name)
 
 
-def place(world: World, name: str, tls: FleetTls | None, fleet: bool = True) -> Place:
+def place(api: ApiStack, name: str, tls: FleetTls | None, fleet: bool = True) -> Place:
     """Return a host's listeners, not started."""
-    endpoint = McpEndpoint(world.services, world.meter)
-    forwarding = Forwarding(Locations(world.store, name, ""), Links(tls), endpoint.sandbox_of)
+    endpoint = McpEndpoint(api.services, api.meter)
+    forwarding = Forwarding(Locations(api.store, name, ""), Links(tls), endpoint.sandbox_of)
 
     def make(who: Any) -> Any:
-        return create_app(
-            world.services, ready=list, meter=world.meter, who=who, forwarding=forwarding, mcp_app=endpoint
-        )
+        return create_app(api.services, ready=list, meter=api.meter, who=who, forwarding=forwarding, mcp_app=endpoint)
 
-    rules = ListenerRules(world.socket, fleet=("127.0.0.1", 0) if fleet else None, fleet_tls=tls, stall_seconds=60)
-    return Place(world, Listeners(rules, world.store.tokens, world.clock, make), forwarding)
+    rules = ListenerRules(api.socket, fleet=("127.0.0.1", 0) if fleet else None, fleet_tls=tls, stall_seconds=60)
+    return Place(api, Listeners(rules, api.store.tokens, api.clock, make), forwarding)
 
 
-def bind(world: World, host: str, name: str = "quickstart") -> StoredObject:
+def bind(api: ApiStack, host: str, name: str = "quickstart") -> StoredObject:
     """Bind a sandbox to a host, as its daemon does."""
-    return world.change(name, status={"host": host})
+    return api.change(name, status={"host": host})
 
 
-def announce(world: World, host: str, address: str) -> None:
+def announce(api: ApiStack, host: str, address: str) -> None:
     """Store a host's address, as its daemon does."""
-    with world.store.transaction() as transaction:
+    with api.store.transaction() as transaction:
         stored = transaction.get("Host", "", host)
         created = stored or StoredObject("Host", "", host, uid=f"uid-{host}", spec={}, created_at=0.0)
         transaction.put(replace(created, status={"address": address}))
@@ -112,8 +110,8 @@ def authority(tmp_path: Path) -> Authority:
 @pytest.fixture
 def hosts(tmp_path: Path, authority: Authority, quiet: None) -> Iterator[tuple[Place, Place]]:
     """Hosts a and b, and a sandbox that runs on b."""
-    first = make_world(tmp_path / "a")
-    second = make_world(tmp_path / "b", store=first.store)
+    first = make_api(tmp_path / "a")
+    second = make_api(tmp_path / "b", store=first.store)
     places = [place(first, "a", authority.tls("a")), place(second, "b", authority.tls("b"))]
     first.apply()
     second.view.show(bind(first, "b"))
@@ -127,28 +125,28 @@ def hosts(tmp_path: Path, authority: Authority, quiet: None) -> Iterator[tuple[P
         for one_place in places:
             one_place.forwarding.links.close()
             one_place.listeners.stop()
-            one_place.world.services.recorder.flush()
-            one_place.world.services.watches.close()
-            one_place.world.files.close()
+            one_place.api.services.recorder.flush()
+            one_place.api.services.watches.close()
+            one_place.api.files.close()
         first.store.close()
 
 
-def execute(world: World, *command: str, text: str = "", **more: Any) -> httpx.Response:
-    with client(world, text) as created:
+def execute(api: ApiStack, *command: str, text: str = "", **more: Any) -> httpx.Response:
+    with client(api, text) as created:
         return created.post(f"{BASE}/exec", json={"command": command or ("true",)}, **more)
 
 
-def websocket(world: World, path: str, *protocols: str) -> ClientConnection:
-    return unix_connect(str(world.socket), uri=f"ws://paddock{BASE}/{path}", subprotocols=list(protocols) or None)
+def websocket(api: ApiStack, path: str, *protocols: str) -> ClientConnection:
+    return unix_connect(str(api.socket), uri=f"ws://paddock{BASE}/{path}", subprotocols=list(protocols) or None)
 
 
-def uses(world: World) -> list[tuple[str, str, str]]:
+def uses(api: ApiStack) -> list[tuple[str, str, str]]:
     """Return the recorded uses of the sandbox: caller, verb and outcome."""
-    return [(entry.actor, entry.verb, entry.outcome) for entry in world.store.audit.entries() if entry.verb == "exec"]
+    return [(entry.actor, entry.verb, entry.outcome) for entry in api.store.audit.entries() if entry.verb == "exec"]
 
 
 def test_exec_runs_at_the_other_host(hosts: tuple[Place, Place]) -> None:
-    a, b = (host.world for host in hosts)
+    a, b = (host.api for host in hosts)
     b.streams.run = lambda **_: iter((Chunk("stdout", b"there\n"), Chunk("exit", b"3")))
     for _ in range(3):
         answer = execute(a, "uname", "-a")
@@ -166,14 +164,14 @@ def _me() -> str:
 
 
 def test_the_own_sandboxes_are_served_here(hosts: tuple[Place, Place]) -> None:
-    a, b = (host.world for host in hosts)
+    a, b = (host.api for host in hosts)
     a.view.show(bind(a, "a"))
     assert execute(a).status_code == 200
     assert (len(a.streams.asked), len(b.streams.asked)) == (1, 0)
 
 
 def test_a_sandbox_without_a_host_is_waited_for(hosts: tuple[Place, Place]) -> None:
-    a, b = (host.world for host in hosts)
+    a, b = (host.api for host in hosts)
     bind(a, "")
     with ThreadPoolExecutor() as pool:
         submit = pool.submit(execute, a)
@@ -185,7 +183,7 @@ def test_a_sandbox_without_a_host_is_waited_for(hosts: tuple[Place, Place]) -> N
 
 def test_a_sandbox_that_gets_no_host_says_why(hosts: tuple[Place, Place], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(forwarding, "BOUND_SECONDS", 0.2)
-    a, b = (host.world for host in hosts)
+    a, b = (host.api for host in hosts)
     waits = {"type": "Scheduled", "status": "False", "reason": "NoHost", "message": "name a host: spec.host"}
     a.change("quickstart", status={"host": "", "conditions": [waits]})
     answer = execute(a)
@@ -196,51 +194,51 @@ def test_a_sandbox_that_gets_no_host_says_why(hosts: tuple[Place, Place], monkey
     assert (len(a.streams.asked), len(b.streams.asked)) == (0, 0)
 
 
-def ask_why(world: World) -> httpx.Response:
-    with client(world) as created:
+def ask_why(api: ApiStack) -> httpx.Response:
+    with client(api) as created:
         return created.get(f"{BASE}/why")
 
 
 def test_why_is_told_here_of_a_sandbox_whose_host_is_away(tmp_path: Path, authority: Authority, quiet: None) -> None:
-    world = make_world(tmp_path, place=ManyHosts("a"))
-    leases = Leased(world.store, "b")
-    requested = place(world, "a", authority.tls("a"))
+    api = make_api(tmp_path, place=ManyHosts("a"))
+    leases = Leased(api.store, "b")
+    requested = place(api, "a", authority.tls("a"))
     requested.forwarding.locations = Locations(leases, "a", "")  # type: ignore[arg-type]
-    announce(world, "b", "127.0.0.1:1")
-    world.apply()
+    announce(api, "b", "127.0.0.1:1")
+    api.apply()
     lost = {"type": "Ready", "status": "Unknown", "reason": "HostLost", "message": "its daemon is away"}
     lost["lastTransitionTime"] = "2026-01-01T00:00:00Z"
-    world.change("quickstart", status={"host": "b", "conditions": [lost]})
+    api.change("quickstart", status={"host": "b", "conditions": [lost]})
     requested.listeners.start()
     try:
-        assert ask_why(world).status_code == 503, "its daemon holds its lease: it is asked, and does not answer"
+        assert ask_why(api).status_code == 503, "its daemon holds its lease: it is asked, and does not answer"
         leases.held = ["a"]
-        answer = ask_why(world)
+        answer = ask_why(api)
         assert answer.status_code == 200, answer.text
         assert [answer.json()[entry] for entry in ("verdict", "reason")] == ["Unknown", "HostLost"]
-        assert execute(world).status_code == 503
+        assert execute(api).status_code == 503
     finally:
         requested.forwarding.links.close()
         requested.listeners.stop()
-        world.store.close()
+        api.store.close()
 
 
 def test_a_daemon_without_a_host_inspects_none(hosts: tuple[Place, Place], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(forwarding, "BOUND_SECONDS", 0.2)
     a, _ = hosts
-    bind(a.world, "")
-    with client(a.world) as created:
+    bind(a.api, "")
+    with client(a.api) as created:
         assert created.get(f"{BASE}/inspect").status_code == 200
-        a.forwarding.locations = Locations(a.world.store, "api/a", "", "a")
+        a.forwarding.locations = Locations(a.api.store, "api/a", "", "a")
         answer = created.get(f"{BASE}/inspect")
     assert (answer.status_code, "has no host yet" in answer.json()["message"]) == (409, True)
 
 
-def ask_mcp(world: World, method: str, text: str = "", query: str = "", **params: Any) -> dict[str, Any]:
+def ask_mcp(api: ApiStack, method: str, text: str = "", query: str = "", **params: Any) -> dict[str, Any]:
     """Send a message to the MCP endpoint of a host; return its result."""
     message = {"jsonrpc": "2.0", "id": 7, "method": method, "params": params}
     accepts = {"accept": "application/json, text/event-stream"}
-    with client(world, text) as created:
+    with client(api, text) as created:
         answer = created.post(f"/mcp{query}", json=message, headers=accepts)
     assert answer.status_code == 200, answer.text
     data = [line.removeprefix("data: ") for line in answer.text.splitlines() if line.startswith("data: {")]
@@ -249,16 +247,16 @@ def ask_mcp(world: World, method: str, text: str = "", query: str = "", **params
     return document
 
 
-def execute_by_mcp(world: World, text: str = "", query: str = "", **named: str) -> dict[str, Any]:
+def execute_by_mcp(api: ApiStack, text: str = "", query: str = "", **named: str) -> dict[str, Any]:
     arguments = {"id": "quickstart", **named, "command": ["true"]}
-    answer = ask_mcp(world, "tools/call", text, query, name="docker.container.exec", arguments=arguments)
+    answer = ask_mcp(api, "tools/call", text, query, name="docker.container.exec", arguments=arguments)
     document: dict[str, Any] = answer["result"]
     return document
 
 
 @pytest.mark.parametrize("named", ["quickstart", "default/quickstart", "pdk-default-quickstart", "c" * 64, "c" * 12])
 def test_a_tool_works_in_the_sandbox_of_another_host(hosts: tuple[Place, Place], named: str) -> None:
-    a, b = (host.world for host in hosts)
+    a, b = (host.api for host in hosts)
     instance = {"name": "pdk-default-quickstart", "containerID": "c" * 64}
     b.view.show(a.change("quickstart", status={"host": "b", "instanceRef": instance}))
     mcp = execute_by_mcp(a, id=named)
@@ -271,7 +269,7 @@ def test_a_tool_works_in_the_sandbox_of_another_host(hosts: tuple[Place, Place],
 
 
 def test_the_namespace_of_a_client_counts(hosts: tuple[Place, Place]) -> None:
-    a, b = (host.world for host in hosts)
+    a, b = (host.api for host in hosts)
     assert execute_by_mcp(a, query="?namespace=other")["isError"]
     assert (len(a.streams.asked), len(b.streams.asked)) == (0, 0)
     assert not execute_by_mcp(a, query="?namespace=other", namespace="default").get("isError")
@@ -279,14 +277,14 @@ def test_the_namespace_of_a_client_counts(hosts: tuple[Place, Place]) -> None:
 
 
 def test_a_resource_of_another_host_is_read(hosts: tuple[Place, Place]) -> None:
-    a, b = (host.world for host in hosts)
+    a, b = (host.api for host in hosts)
     b.streams.log = lambda **_: iter((Chunk("stdout", b"from b\n"),))
     mcp = ask_mcp(a, "resources/read", uri="sandbox://default/quickstart/logs")
     assert mcp["result"]["contents"][0]["text"] == "from b\n"
 
 
 def test_what_any_daemon_answers_is_answered_here(hosts: tuple[Place, Place], caplog: pytest.LogCaptureFixture) -> None:
-    a, _ = (host.world for host in hosts)
+    a, _ = (host.api for host in hosts)
     hosts[1].listeners.stop()
     got = ask_mcp(a, "tools/call", name="sandbox.get", arguments={"name": "quickstart"})
     assert got["result"]["structuredContent"]["metadata"]["name"] == "quickstart"
@@ -294,14 +292,14 @@ def test_what_any_daemon_answers_is_answered_here(hosts: tuple[Place, Place], ca
 
 
 def test_an_unreachable_host_fails_the_call_of_a_tool(hosts: tuple[Place, Place]) -> None:
-    announce(hosts[0].world, "b", "127.0.0.1:1")
-    mcp = execute_by_mcp(hosts[0].world)
+    announce(hosts[0].api, "b", "127.0.0.1:1")
+    mcp = execute_by_mcp(hosts[0].api)
     assert mcp["isError"]
     assert "its host `b` can't be reached" in mcp["content"][0]["text"]
 
 
 def test_a_tool_needs_its_right_at_the_other_host_too(hosts: tuple[Place, Place]) -> None:
-    a, b = (host.world for host in hosts)
+    a, b = (host.api for host in hosts)
     elsewhere = token(a, "user", "other")
     mcp = execute_by_mcp(a, elsewhere)
     assert mcp["isError"]
@@ -316,18 +314,18 @@ EXEC = {"name": "docker.container.exec"}
     "params", [{}, {"name": 5}, {**EXEC, "arguments": {"id": 5}}, {**EXEC, "arguments": {"id": "a/b/c"}}]
 )
 def test_messages_that_are_not_valid_are_answered_here(hosts: tuple[Place, Place], params: dict[str, Any]) -> None:
-    mcp = ask_mcp(hosts[0].world, "tools/call", **params)
+    mcp = ask_mcp(hosts[0].api, "tools/call", **params)
     assert "error" in mcp or mcp["result"]["isError"]
 
 
 def test_prometheus_finds_the_hosts(tmp_path: Path) -> None:
-    world = make_world(tmp_path, place=ManyHosts("a"))
+    api = make_api(tmp_path, place=ManyHosts("a"))
     url = "https://[fd00::2]:9464/metrics"
-    with world.store.transaction() as transaction:
+    with api.store.transaction() as transaction:
         for name, status in (("b", {"metricsURL": url}), ("c", {})):
             host = StoredObject("Host", "", name, uid=f"uid-{name}", spec={}, status=status, created_at=0.0)
             transaction.put(host)
-    with opened(world), client(world) as created:
+    with opened(api), client(api) as created:
         answer = created.get("/sd/hosts")
     assert answer.headers["content-type"] == "application/json"
     labels = {"host": "b", "__scheme__": "https", "__metrics_path__": "/metrics"}
@@ -335,7 +333,7 @@ def test_prometheus_finds_the_hosts(tmp_path: Path) -> None:
 
 
 def test_a_followed_log_streams_and_ends_with_its_client(hosts: tuple[Place, Place]) -> None:
-    a, b = (host.world for host in hosts)
+    a, b = (host.api for host in hosts)
     b.streams.log = b.streams.endless
     with client(a) as created:
         with created.stream("GET", f"{BASE}/logs", params={"follow": "true"}) as answer:
@@ -346,7 +344,7 @@ def test_a_followed_log_streams_and_ends_with_its_client(hosts: tuple[Place, Pla
 
 
 def test_exec_over_a_websocket(hosts: tuple[Place, Place]) -> None:
-    a, b = (host.world for host in hosts)
+    a, b = (host.api for host in hosts)
     b.streams.run = lambda **_: iter((Chunk("stdout", b"out\xff"), Chunk("exit", b"0")))
     with websocket(a, "exec?command=true", "v5.channel.k8s.io") as opened:
         assert opened.subprotocol == "v5.channel.k8s.io"
@@ -356,7 +354,7 @@ def test_exec_over_a_websocket(hosts: tuple[Place, Place]) -> None:
 
 
 def test_a_client_that_leaves_ends_its_command_there(hosts: tuple[Place, Place]) -> None:
-    a, b = (host.world for host in hosts)
+    a, b = (host.api for host in hosts)
     b.streams.run = b.streams.endless
     with websocket(a, "exec?command=cat", "v5.channel.k8s.io") as opened:
         opened.recv()
@@ -364,7 +362,7 @@ def test_a_client_that_leaves_ends_its_command_there(hosts: tuple[Place, Place])
 
 
 def test_refusals_of_the_other_host_arrive(hosts: tuple[Place, Place]) -> None:
-    a, b = (host.world for host in hosts)
+    a, b = (host.api for host in hosts)
     with client(a) as created:
         answer = created.get(f"{BASE}/execs/nothing")
     assert (answer.status_code, answer.json()["reason"]) == (404, "NotFound")
@@ -376,10 +374,10 @@ def test_refusals_of_the_other_host_arrive(hosts: tuple[Place, Place]) -> None:
 
 
 @contextmanager
-def echoing(world: World) -> Iterator[None]:
-    """Serve port 80 of the world's sandbox: what comes goes back, and the end too."""
+def echoing(api: ApiStack) -> Iterator[None]:
+    """Serve port 80 of the host's sandbox: what comes goes back, and the end too."""
     listener = socket.create_server(("127.0.0.1", 0))
-    world.ports.listen(80, listener.getsockname()[1])
+    api.ports.listen(80, listener.getsockname()[1])
 
     def serve() -> None:
         while True:
@@ -403,7 +401,7 @@ def echoing(world: World) -> Iterator[None]:
 
 
 def test_a_forwarded_port_carries_exact_bytes_and_half_closes(hosts: tuple[Place, Place]) -> None:
-    a, b = (host.world for host in hosts)
+    a, b = (host.api for host in hosts)
     data = os.urandom(3 << 20)
     with echoing(b), websocket(a, "portforward?port=80", "raw.portforward.paddock", "portforward.paddock") as opened:
         assert opened.subprotocol == "portforward.paddock", "raw bytes are for a sandbox of this host"
@@ -424,7 +422,7 @@ def test_a_forwarded_port_carries_exact_bytes_and_half_closes(hosts: tuple[Place
 
 
 def test_a_file_streams_both_ways(hosts: tuple[Place, Place]) -> None:
-    a = hosts[0].world
+    a = hosts[0].api
     data = os.urandom(5 << 20)
 
     def pieces() -> Iterator[bytes]:
@@ -450,7 +448,7 @@ spec:
 
 
 def test_files_of_a_run_are_those_of_its_host(hosts: tuple[Place, Place]) -> None:
-    a, b = (host.world for host in hosts)
+    a, b = (host.api for host in hosts)
     with access.acting(ROOT):
         a.apply(_RUN)
     run = a.store.get("WorkflowRun", "default", "r")
@@ -474,7 +472,7 @@ def test_files_of_a_run_are_those_of_its_host(hosts: tuple[Place, Place]) -> Non
 
 
 def test_a_token_bounds_the_forwarded_request(hosts: tuple[Place, Place]) -> None:
-    a, b = (host.world for host in hosts)
+    a, b = (host.api for host in hosts)
     assert execute(a, text=token(a, "viewer")).status_code == 403
     assert execute(a, text=token(a, "user", "team-x")).status_code == 404
     assert not b.streams.asked
@@ -519,7 +517,7 @@ def identity(host: str, uid: str, caller: Caller = ROOT) -> tuple[str, str]:
 
 def test_the_fleet_listener_believes_a_host(hosts: tuple[Place, Place], authority: Authority) -> None:
     a, b = hosts
-    uid = a.world.sandbox().uid
+    uid = a.api.sandbox().uid
     tls = authority.tls("a", folder="again")
     assert ask(b, tls, [identity("a", uid)]) == 200
     assert ask(b, tls, []) == 403, "no identity"
@@ -530,7 +528,7 @@ def test_the_fleet_listener_believes_a_host(hosts: tuple[Place, Place], authorit
     assert ask(b, tls, [("authorization", "Bearer x")]) == 403
     nobody = Caller("nobody", "", (Grant(role="viewer"),))
     assert ask(b, tls, [identity("a", uid, nobody)]) == 403, "the grants hold there, too"
-    assert len(b.world.streams.asked) == 1
+    assert len(b.api.streams.asked) == 1
 
 
 def test_the_fleet_listener_serves_nothing_but_sandboxes_of_its_host(
@@ -540,14 +538,14 @@ def test_the_fleet_listener_serves_nothing_but_sandboxes_of_its_host(
     tls = authority.tls("a", folder="again")
     for path in ("/apis/paddock/v1alpha1/tokens", "/mcp", "/apis/paddock/v1alpha1/namespaces/default/sandboxes/x"):
         assert ask(b, tls, [identity("a", "x")], path) in (403, 404, 405)
-    assert not b.world.streams.asked
+    assert not b.api.streams.asked
 
 
 def test_peers_without_a_right_certificate_are_refused(
     hosts: tuple[Place, Place], authority: Authority, tmp_path: Path
 ) -> None:
     a, b = hosts
-    uid, second = a.world.sandbox().uid, Authority(tmp_path / "other")
+    uid, second = a.api.sandbox().uid, Authority(tmp_path / "other")
     bare = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     bare.load_verify_locations(authority.file)
     old = authority.tls("a", folder="old").current().client
@@ -564,29 +562,29 @@ def test_peers_without_a_right_certificate_are_refused(
     for entry in refusal:
         with pytest.raises(OSError):
             ask(b, entry, [identity("a", uid)])
-    assert not b.world.streams.asked
+    assert not b.api.streams.asked
 
 
 def test_forged_identities_are_refused_on_ordinary_listeners(hosts: tuple[Place, Place]) -> None:
     a, b = hosts
     for entry in (a, b):
-        answer = execute(entry.world, headers=dict([identity("a", a.world.sandbox().uid)]))
+        answer = execute(entry.api, headers=dict([identity("a", a.api.sandbox().uid)]))
         assert (answer.status_code, HEADER in answer.json()["message"]) == (400, True)
         with pytest.raises(InvalidStatus) as refusal:
             unix_connect(
-                str(entry.world.socket),
+                str(entry.api.socket),
                 uri=f"ws://paddock{BASE}/exec?command=true",
-                additional_headers=dict([identity("a", a.world.sandbox().uid)]),
+                additional_headers=dict([identity("a", a.api.sandbox().uid)]),
             )
         assert refusal.value.response.status_code == 400
-    assert not b.world.streams.asked
+    assert not b.api.streams.asked
 
 
 # --- hosts that can't be reached ---
 
 
-def failure(world: World) -> str:
-    answer = execute(world)
+def failure(api: ApiStack) -> str:
+    answer = execute(api)
     assert answer.status_code == 503, answer.text
     return str(answer.json()["message"])
 
@@ -595,13 +593,13 @@ def test_an_unreachable_host_is_said_so(hosts: tuple[Place, Place]) -> None:
     a, b = hosts
     output = "sandbox `quickstart`: its host `b` can't be reached; "
     b.listeners.stop()
-    assert failure(a.world).startswith(output)
-    announce(a.world, "b", "")
-    assert failure(a.world).startswith(output)
-    announce(a.world, "b", "nonsense")
-    assert failure(a.world).startswith(output)
+    assert failure(a.api).startswith(output)
+    announce(a.api, "b", "")
+    assert failure(a.api).startswith(output)
+    announce(a.api, "b", "nonsense")
+    assert failure(a.api).startswith(output)
     with pytest.raises(InvalidStatus) as refusal:
-        websocket(a.world, "exec?command=true")
+        websocket(a.api, "exec?command=true")
     assert refusal.value.response.status_code == 503
 
 
@@ -609,8 +607,8 @@ def test_a_silent_host_is_given_up(hosts: tuple[Place, Place], monkeypatch: pyte
     monkeypatch.setattr("controller.api.fleet.links.CONNECT_SECONDS", 0.05)
     a, _ = hosts
     with socket.create_server(("127.0.0.1", 0)) as silent:  # it accepts, and says nothing
-        announce(a.world, "b", f"127.0.0.1:{silent.getsockname()[1]}")
-        assert "no answer in time" in failure(a.world)
+        announce(a.api, "b", f"127.0.0.1:{silent.getsockname()[1]}")
+        assert "no answer in time" in failure(a.api)
 
 
 @pytest.mark.parametrize("wrong", ["other authority", "other name", "expired"])
@@ -626,18 +624,18 @@ def test_a_host_with_a_wrong_certificate_is_refused(
     }[wrong]()
     away = replace_listeners(b, tls)
     try:
-        announce(a.world, "b", away.listeners.fleet_address)
-        text = failure(a.world)
+        announce(a.api, "b", away.listeners.fleet_address)
+        text = failure(a.api)
     finally:
         away.listeners.stop()
     assert "certificate is" in text
-    assert not b.world.streams.asked
+    assert not b.api.streams.asked
 
 
 def replace_listeners(b: Place, tls: FleetTls) -> Place:
     """Start a host's listeners anew with other certificates."""
     b.listeners.stop()
-    away = place(b.world, "b", tls)
+    away = place(b.api, "b", tls)
     away.listeners.start()
     return away
 
@@ -647,34 +645,34 @@ def test_a_refused_certificate_of_ones_own_is_said_so(
 ) -> None:
     a, b = hosts
     a.forwarding.links.tls = FleetTls("a", Authority(tmp_path / "other").files("a", trusts=authority.file))
-    text = failure(a.world)
+    text = failure(a.api)
     assert "it refuses this host's certificate" in text
     with pytest.raises(InvalidStatus) as refusal:
-        websocket(a.world, "exec?command=true")
+        websocket(a.api, "exec?command=true")
     assert "refuses this host" in json.loads(refusal.value.response.body or b"")["message"]
-    assert not b.world.streams.asked
+    assert not b.api.streams.asked
 
 
 def test_without_certificates_no_host_is_reached(hosts: tuple[Place, Place]) -> None:
     a, _ = hosts
     a.forwarding.links.tls = None
-    assert "set fleet_cert_file" in failure(a.world)
+    assert "set fleet_cert_file" in failure(a.api)
 
 
 def test_an_unknown_host_is_told_from_one_without_an_address(hosts: tuple[Place, Place]) -> None:
     a, _ = hosts
-    bind(a.world, "zzz")
-    answer = execute(a.world)
+    bind(a.api, "zzz")
+    answer = execute(a.api)
     assert (answer.status_code, "there is no host `zzz`" in answer.json()["message"]) == (409, True)
-    assert "there is no host `zzz`" in str(execute_by_mcp(a.world))
-    announce(a.world, "zzz", "")
-    assert "its daemon reports no address; set fleet_address there" in failure(a.world)
+    assert "there is no host `zzz`" in str(execute_by_mcp(a.api))
+    announce(a.api, "zzz", "")
+    assert "its daemon reports no address; set fleet_address there" in failure(a.api)
 
 
 @pytest.mark.parametrize("leaves", ["websocket.send", "websocket.close", ""])
 def test_a_client_that_leaves_breaks_nothing_off(hosts: tuple[Place, Place], leaves: str) -> None:
     a, b = hosts
-    uid = a.world.sandbox().uid
+    uid = a.api.sandbox().uid
     sent: list[str] = []
 
     async def receive() -> dict[str, Any]:
@@ -726,32 +724,32 @@ def test_a_changed_object_is_looked_up_and_passed_on_again(hosts: tuple[Place, P
     old = Location("old-uid", "b", b.listeners.fleet_address)
     a.forwarding.locations = Stale(a.forwarding.locations, old)  # type: ignore[assignment]
     if way == "body":
-        assert execute(a.world).status_code == 200
+        assert execute(a.api).status_code == 200
     elif way == "stream":
         headers = {"Content-Type": "application/octet-stream"}
-        with client(a.world) as created:
+        with client(a.api) as created:
             sent = created.put(f"{BASE}/files", params={"path": "/tmp/x"}, content=iter([b"ab", b"c"]), headers=headers)
             assert sent.status_code == 200, sent.text
             assert created.get(f"{BASE}/files", params={"path": "/tmp/x"}).content == b"abc"
     else:
-        with websocket(a.world, "exec?command=true", "v5.channel.k8s.io") as opened:
+        with websocket(a.api, "exec?command=true", "v5.channel.k8s.io") as opened:
             assert json.loads([bytes(entry) for entry in opened][-1][1:])["status"] == "Success"
-    assert len(b.world.streams.asked) == (way != "stream")
+    assert len(b.api.streams.asked) == (way != "stream")
 
 
 def test_an_object_that_is_nowhere_is_given_up(hosts: tuple[Place, Place]) -> None:
     a, b = hosts
     old = Location("old-uid", "b", b.listeners.fleet_address)
     a.forwarding.locations = Stale(a.forwarding.locations, old, old)  # type: ignore[assignment]
-    assert "its host `b` says that it is not bound there" in failure(a.world)
+    assert "its host `b` says that it is not bound there" in failure(a.api)
     a.forwarding.locations.stale += [old]  # type: ignore[attr-defined]
-    bind(a.world, "a")
-    assert "its host changed meanwhile" in failure(a.world)
-    assert not b.world.streams.asked
+    bind(a.api, "a")
+    assert "its host changed meanwhile" in failure(a.api)
+    assert not b.api.streams.asked
 
 
 def test_a_421_of_a_program_is_not_tried_again(hosts: tuple[Place, Place]) -> None:
-    a, b = (host.world for host in hosts)
+    a, b = (host.api for host in hosts)
     requested = []
     listener = socket.create_server(("127.0.0.1", 0))
     b.ports.listen(80, listener.getsockname()[1])
@@ -805,11 +803,11 @@ def test_files_of_another_host_are_refused_at_the_start(authority: Authority) ->
         FleetTls("a", files)
 
 
-def ask_servers(world: World, path: str = "/mcp/servers") -> httpx.Response:
+def ask_servers(api: ApiStack, path: str = "/mcp/servers") -> httpx.Response:
     meta = {"io.modelcontextprotocol/protocolVersion": "2026-07-28", "io.modelcontextprotocol/clientCapabilities": {}}
     message = {"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {"_meta": meta}}
     accepts = {"accept": "application/json, text/event-stream", "mcp-protocol-version": "2026-07-28"}
-    with client(world) as created:
+    with client(api) as created:
         return created.post(path, json=message, headers={**accepts, "mcp-method": "tools/list"})
 
 
@@ -817,26 +815,26 @@ def test_mcp_servers_are_asked_at_the_leading_host(hosts: tuple[Place, Place], m
     a, b = hosts
     leads = {"a": True, "b": True}
     for name, entry in (("a", a), ("b", b)):
-        monkeypatch.setattr(entry.world.services.mcp_servers, "are_kept", lambda name=name: leads[name])
+        monkeypatch.setattr(entry.api.services.mcp_servers, "are_kept", lambda name=name: leads[name])
     address = b.listeners.fleet_address
     locations: list[Location | None] = [Location("", "b", address)]
     monkeypatch.setattr(a.forwarding.locations, "leader", lambda: locations[0])
-    passed = b.world.services.mcp_servers.list
+    passed = b.api.services.mcp_servers.list
     requested: list[str] = []
     monkeypatch.setattr(
-        b.world.services.mcp_servers, "list", lambda namespace=None: requested.append("b") or passed(namespace)
+        b.api.services.mcp_servers, "list", lambda namespace=None: requested.append("b") or passed(namespace)
     )
-    assert ask_servers(a.world).status_code == 200
+    assert ask_servers(a.api).status_code == 200
     assert not requested, "it leads itself"
     leads["a"] = False
-    assert ask_servers(a.world).status_code == 200
+    assert ask_servers(a.api).status_code == 200
     assert requested
     text = "/apis/paddock/v1alpha1/namespaces/default/mcpservers/none/mcp"
-    answer = ask_servers(a.world, text)
+    answer = ask_servers(a.api, text)
     assert (answer.status_code, "`none`" in answer.json()["message"]) == (404, True), "the leading host says so"
     leads["b"] = False
-    answer = ask_servers(a.world)
+    answer = ask_servers(a.api)
     assert (answer.status_code, "MCP servers: its host `b`" in answer.json()["message"]) == (503, True)
     locations[0] = None
-    answer = ask_servers(a.world)
+    answer = ask_servers(a.api)
     assert (answer.status_code, "no host leads the others now" in answer.json()["message"]) == (503, True)

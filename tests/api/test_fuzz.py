@@ -14,7 +14,7 @@ from websockets.sync.client import unix_connect
 
 from tests.api.listeners import API, client, opened, token
 from tests.examples import examples
-from tests.helpers_api import World, make_world
+from tests.helpers_api import ApiStack, make_api
 
 SANDBOX = f"{API}/namespaces/default/sandboxes/quickstart"
 GOOD = (
@@ -30,9 +30,9 @@ few = settings(max_examples=examples(25), suppress_health_check=list(HealthCheck
 
 
 @pytest.fixture(scope="module")
-def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiStack]:
     """Listeners, with one running sandbox."""
-    created = make_world(tmp_path_factory.mktemp("fuzz"))
+    created = make_api(tmp_path_factory.mktemp("fuzz"))
     created.apply()
     created.view.show(created.sandbox())
     with opened(created):
@@ -51,32 +51,32 @@ def spoiled(draw: st.DrawFn) -> bytes:
     return data
 
 
-def answered(world: World) -> None:
-    with client(world) as created:
+def answered(api: ApiStack) -> None:
+    with client(api) as created:
         assert created.get(SANDBOX).status_code == 200
 
 
 @few
 @given(spoiled())
-def test_bytes_that_are_hardly_http(world: World, caplog: pytest.LogCaptureFixture, data: bytes) -> None:
+def test_bytes_that_are_hardly_http(api: ApiStack, caplog: pytest.LogCaptureFixture, data: bytes) -> None:
     caplog.clear()
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as link:
         link.settimeout(30)
-        link.connect(str(world.socket))
+        link.connect(str(api.socket))
         link.sendall(data)
         link.shutdown(socket.SHUT_WR)
         text = b"".join(iter(lambda: link.recv(1 << 16), b""))
     assert not text or text.startswith(b"HTTP/1.1 ")
     assert b"HTTP/1.1 500" not in text
     assert not [record for record in caplog.records if record.levelname in ("ERROR", "CRITICAL")]
-    answered(world)
+    answered(api)
 
 
 @few
 @given(st.binary(max_size=200) | st.from_regex(rb"Bearer pdk_[0-9a-f]{10,14}_[A-Za-z0-9_-]{30,50}", fullmatch=True))
-def test_whatever_is_shown_as_a_token(world: World, shown: bytes) -> None:
+def test_whatever_is_shown_as_a_token(api: ApiStack, shown: bytes) -> None:
     printed = bytes(number for number in shown if number not in b"\r\n\0")
-    with client(world) as created:
+    with client(api) as created:
         try:
             answer = created.get(SANDBOX, headers=[(b"Authorization", printed)])
         except (httpx.LocalProtocolError, httpx.RemoteProtocolError):
@@ -84,9 +84,9 @@ def test_whatever_is_shown_as_a_token(world: World, shown: bytes) -> None:
     assert answer.status_code in (400, 401)
 
 
-def test_parts_of_a_token_open_nothing(world: World) -> None:
-    good = token(world, "viewer", name="whole")
-    with client(world) as created:
+def test_parts_of_a_token_open_nothing(api: ApiStack) -> None:
+    good = token(api, "viewer", name="whole")
+    with client(api) as created:
 
         def code(shown: str) -> int:
             return created.get(SANDBOX, headers={"Authorization": f"Bearer {shown}"}).status_code
@@ -103,11 +103,11 @@ FRAMES = st.binary(max_size=20) | st.sampled_from([b"\x04{", b"\x05{}", b"\xff",
 
 @settings(few, max_examples=examples(15))
 @given(st.lists(FRAMES, max_size=6))
-def test_frames_that_mean_nothing(world: World, caplog: pytest.LogCaptureFixture, sent: list[Any]) -> None:
+def test_frames_that_mean_nothing(api: ApiStack, caplog: pytest.LogCaptureFixture, sent: list[Any]) -> None:
     caplog.clear()
     try:
         uri = f"ws://paddock{SANDBOX}/exec?command=a&stdin=true&tty=true"
-        with unix_connect(str(world.socket), uri=uri) as link:
+        with unix_connect(str(api.socket), uri=uri) as link:
             for entry in sent:
                 link.send(entry)
             received = list(link)
@@ -118,14 +118,14 @@ def test_frames_that_mean_nothing(world: World, caplog: pytest.LogCaptureFixture
         if single[0] == 3:
             assert json.loads(single[1:])["kind"] == "Status"
     assert not [record for record in caplog.records if record.levelname in ("ERROR", "CRITICAL")]
-    answered(world)
+    answered(api)
 
 
 @pytest.mark.parametrize(
     "body", [b"", b"null", b"[]", b'"x"', b"1e999", b"NaN", b"[" * 5000, b'{"a":' * 5000, b"\xff", b'{"documents":{}}']
 )
-def test_unexpected_body_is_refused(world: World, body: bytes) -> None:
-    with client(world) as created:
+def test_unexpected_body_is_refused(api: ApiStack, body: bytes) -> None:
+    with client(api) as created:
         answer = created.post(f"{API}/apply", content=body, headers={"Content-Type": "application/json"})
     assert 400 <= answer.status_code < 500
     assert answer.json()["kind"] == "Status"

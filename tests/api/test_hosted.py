@@ -30,7 +30,7 @@ from tests.api.test_fleet import Leased, Place, announce, ask, identity
 from tests.conftest import HandClock
 from tests.fakes.engine import FakeEngine, FakeVolumes
 from tests.fleet_files import Authority
-from tests.helpers_api import World, make_world
+from tests.helpers_api import ApiStack, make_api
 
 VOLUMES = f"{API}/namespaces/team/volumes"
 IMAGES = f"{API}/images"
@@ -47,15 +47,15 @@ spec: {host: b, template: {image: "a:1", volumes: [{name: both, mountPath: /both
 """
 
 
-def place(world: World, name: str, leased: Leased, tls: FleetTls) -> Place:
+def place(api: ApiStack, name: str, leased: Leased, tls: FleetTls) -> Place:
     """Return a host's listeners, not started."""
     forwarding = Forwarding(Locations(leased, name, ""), Links(tls))  # type: ignore[arg-type]
 
     def make(who: Any) -> Any:
-        return create_app(world.services, ready=list, meter=world.meter, who=who, forwarding=forwarding)
+        return create_app(api.services, ready=list, meter=api.meter, who=who, forwarding=forwarding)
 
-    rules = ListenerRules(world.socket, fleet=("127.0.0.1", 0), fleet_tls=tls, stall_seconds=60)
-    return Place(world, Listeners(rules, world.store.tokens, world.clock, make), forwarding)
+    rules = ListenerRules(api.socket, fleet=("127.0.0.1", 0), fleet_tls=tls, stall_seconds=60)
+    return Place(api, Listeners(rules, api.store.tokens, api.clock, make), forwarding)
 
 
 @dataclass
@@ -68,11 +68,11 @@ class Hosts:
     engines: dict[str, FakeEngine]
 
     def get(self, path: str = VOLUMES, text: str = "", **more: Any) -> httpx.Response:
-        with client(self.a.world, text) as created:
+        with client(self.a.api, text) as created:
             return created.get(path, **more)
 
     def delete(self, name: str, text: str = "", **query: str) -> httpx.Response:
-        with client(self.a.world, text) as created:
+        with client(self.a.api, text) as created:
             return created.request("DELETE", f"{VOLUMES}/{name}", params=query, json={"kind": "DeleteOptions"})
 
     def listed(self, path: str = VOLUMES, **query: str) -> list[str]:
@@ -84,7 +84,7 @@ class Hosts:
         return {host: sorted(name for _, name in engine.volumes) for host, engine in self.engines.items()}
 
     def paddock(self, *words: str) -> Result:
-        return CliRunner().invoke(cli, ["--server", f"unix://{self.a.world.socket}", *words])
+        return CliRunner().invoke(cli, ["--server", f"unix://{self.a.api.socket}", *words])
 
 
 @pytest.fixture
@@ -97,10 +97,10 @@ def hosts(tmp_path: Path, authority: Authority, quiet: None) -> Iterator[Hosts]:
     engines = {name: FakeEngine(name, clock=HandClock(), images=(f"own/{name}:1", "both:1")) for name in "ab"}
     for name, engine in engines.items():
         engine.volumes = {("team", "both"): SIZE, ("team", f"only-{name}"): SIZE}
-    first = make_world(tmp_path / "a", place=ManyHosts("a"), engine=engines["a"])
-    second = make_world(tmp_path / "b", place=ManyHosts("b"), engine=engines["b"], store=first.store)
+    first = make_api(tmp_path / "a", place=ManyHosts("a"), engine=engines["a"])
+    second = make_api(tmp_path / "b", place=ManyHosts("b"), engine=engines["b"], store=first.store)
     leased = Leased(first.store, "ab")
-    places = [place(world, name, leased, authority.tls(name)) for world, name in ((first, "a"), (second, "b"))]
+    places = [place(api, name, leased, authority.tls(name)) for api, name in ((first, "a"), (second, "b"))]
     try:
         for name, entry in zip("ab", places, strict=True):
             entry.listeners.start()
@@ -110,8 +110,8 @@ def hosts(tmp_path: Path, authority: Authority, quiet: None) -> Iterator[Hosts]:
         for one_place in places:
             one_place.forwarding.links.close()
             one_place.listeners.stop()
-            one_place.world.services.recorder.flush()
-            one_place.world.services.watches.close()
+            one_place.api.services.recorder.flush()
+            one_place.api.services.watches.close()
         first.store.close()
 
 
@@ -151,7 +151,7 @@ def test_a_volume_is_deleted_where_it_is(hosts: Hosts) -> None:
     assert hosts.delete("both").status_code == 200, "one is left: it is clear which"
     assert hosts.volumes() == {"a": ["only-a"], "b": []}
     messages = [
-        (entry.verb, entry.name, entry.actor) for entry in hosts.a.world.store.audit.entries() if entry.kind == "Volume"
+        (entry.verb, entry.name, entry.actor) for entry in hosts.a.api.store.audit.entries() if entry.kind == "Volume"
     ]
     assert [message[:2] for message in messages if message[0] == "delete"] == [
         ("delete", name) for name in ("only-b", "both", "both")
@@ -160,7 +160,7 @@ def test_a_volume_is_deleted_where_it_is(hosts: Hosts) -> None:
 
 
 def test_a_sandbox_uses_the_volume_of_its_own_host(hosts: Hosts) -> None:
-    hosts.a.world.apply(USER)
+    hosts.a.api.apply(USER)
     phases = {entry["status"]["host"]: entry["status"]["phase"] for entry in hosts.get().json()["items"][:2]}
     assert phases == {"a": "Released", "b": "Bound"}
     assert hosts.delete("both", host="b").status_code == 409
@@ -168,10 +168,10 @@ def test_a_sandbox_uses_the_volume_of_its_own_host(hosts: Hosts) -> None:
 
 
 def test_the_caller_s_grants_hold_on_the_other_host(hosts: Hosts) -> None:
-    viewer = token(hosts.a.world, "viewer", "team")
+    viewer = token(hosts.a.api, "viewer", "team")
     assert hosts.delete("only-b", viewer).status_code == 403
-    assert hosts.get(text=token(hosts.a.world, "admin", "other")).status_code == 403
-    assert hosts.delete("only-b", token(hosts.a.world, "operator", "team")).status_code == 200
+    assert hosts.get(text=token(hosts.a.api, "admin", "other")).status_code == 403
+    assert hosts.delete("only-b", token(hosts.a.api, "operator", "team")).status_code == 200
 
 
 def test_a_host_that_gives_no_answer_is_named(hosts: Hosts) -> None:
@@ -248,9 +248,9 @@ spec: {{host: {host}, template: {{image: "both:1"}}}}
 @pytest.fixture
 def running(hosts: Hosts) -> Hosts:
     """A sandbox on each host, whose container its daemon alone knows."""
-    store = hosts.a.world.store
+    store = hosts.a.api.store
     for host, engine in hosts.engines.items():
-        hosts.a.world.apply(SANDBOX.format(host=host))
+        hosts.a.api.apply(SANDBOX.format(host=host))
         obj = store.get("Sandbox", "team", f"on-{host}")
         assert obj is not None
         of = (obj.uid, obj.kind, obj.namespace, obj.name)
@@ -313,7 +313,7 @@ def images(hosts: Hosts, **more: Any) -> list[str]:
 
 def test_images_of_all_hosts_are_one_list(hosts: Hosts) -> None:
     assert images(hosts) == ["both:1@a", "both:1@b", "own/a:1@a", "own/b:1@b"]
-    own_text = token(hosts.a.world, "user", "default", images=("own/*",))
+    own_text = token(hosts.a.api, "user", "default", images=("own/*",))
     assert images(hosts, text=own_text) == ["own/a:1@a", "own/b:1@b"]
     hosts.engines["a"].image_store.away = True
     document = hosts.get(IMAGES).json()
@@ -328,7 +328,7 @@ def test_images_of_all_hosts_are_one_list(hosts: Hosts) -> None:
 def test_image_work_is_done_on_the_host_that_is_named(hosts: Hosts) -> None:
     for engine in hosts.engines.values():
         engine.image_store.remote[TOOL] = "sha256:" + "d" * 64
-    with client(hosts.a.world) as created:
+    with client(hosts.a.api) as created:
         for query in ({"image": TOOL}, {"image": TOOL, "host": "b"}):
             answer = created.post(f"{IMAGES}/pull", params=query)
             assert json.loads(answer.text.splitlines()[-1])["image"]["names"] == [TOOL]

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import httpx
 import pytest
 
-from tests.helpers_api import World
+from tests.helpers_api import ApiStack
 
 HOST = "/apis/paddock/v1alpha1/hosts/host"
 MERGE = {"content-type": "application/merge-patch+json"}
@@ -13,7 +13,7 @@ TABLE = {"Accept": "application/json;as=Table"}
 
 
 @pytest.fixture
-def client(served: World) -> Iterator[httpx.Client]:
+def client(served: ApiStack) -> Iterator[httpx.Client]:
     transport = httpx.HTTPTransport(uds=str(served.socket), verify=False)
     with httpx.Client(transport=transport, base_url="http://paddock", timeout=60) as created:
         yield created
@@ -23,7 +23,7 @@ def patch(client: httpx.Client, body: object, **params: str) -> httpx.Response:
     return client.patch(HOST, json=body, headers=MERGE, params=params)
 
 
-def test_a_patch_is_kept_beside_the_live_status(client: httpx.Client, served: World) -> None:
+def test_a_patch_is_kept_beside_the_live_status(client: httpx.Client, served: ApiStack) -> None:
     plain = client.get(HOST).json()
     assert served.store.list("Host")[0] == [], "nothing is stored of a host that nobody changed"
     trial = patch(client, {"spec": {"schedulable": False}}, dryRun="true")
@@ -61,7 +61,7 @@ def test_a_patch_of_an_older_version_is_refused(client: httpx.Client) -> None:
     assert client.get(HOST).json()["spec"] == {"schedulable": False, "drained": False, "outOfService": False}
 
 
-def test_wrong_fields_and_other_hosts_are_refused(client: httpx.Client, served: World) -> None:
+def test_wrong_fields_and_other_hosts_are_refused(client: httpx.Client, served: ApiStack) -> None:
     wrong = patch(client, {"spec": {"schedulable": "maybe", "zone": "a"}})
     assert wrong.status_code == 422
     assert {cause["field"] for cause in wrong.json()["details"]["causes"]} == {"spec.schedulable", "spec.zone"}

@@ -10,7 +10,7 @@ from controller.api.common.paths import ACCESS_REVIEW, KUBERNETES_PROTOBUF, RULE
 from controller.api.kubernetes import protobuf
 from controller.api.kubernetes.openapi import openapi_v2, openapi_v3
 from controller.kinds.registry import discover
-from tests.helpers_api import QUICKSTART, World
+from tests.helpers_api import QUICKSTART, ApiStack
 
 GVK = "x-kubernetes-group-version-kind"
 SANDBOX = {"group": "paddock", "version": "v1alpha1", "kind": "Sandbox"}
@@ -19,7 +19,7 @@ YAML = {"Content-Type": "application/yaml"}
 
 
 @pytest.fixture
-def http(served: World) -> Any:
+def http(served: ApiStack) -> Any:
     with httpx.Client(transport=httpx.HTTPTransport(uds=str(served.socket)), base_url="http://paddock") as client:
         yield client
 
@@ -61,7 +61,7 @@ def test_openapi_in_protocol_buffers(http: httpx.Client) -> None:
     assert http.get(path["serverRelativeURL"]).json()["openapi"] == "3.0.0"
 
 
-def test_dry_runs_write_nothing(http: httpx.Client, served: World) -> None:
+def test_dry_runs_write_nothing(http: httpx.Client, served: ApiStack) -> None:
     dry = {"dryRun": "All"}
     assert http.post(SANDBOXES, content=QUICKSTART, headers=YAML, params=dry).status_code == 201
     assert http.get(SANDBOXES).json()["items"] == []
@@ -115,7 +115,7 @@ def test_the_caller_and_its_rules(http: httpx.Client) -> None:
     assert ["sandboxes"] in [rule["resources"] for rule in rules]
 
 
-def test_sandboxes_are_pods(http: httpx.Client, served: World) -> None:
+def test_sandboxes_are_pods(http: httpx.Client, served: ApiStack) -> None:
     served.apply()
     served.view.show(served.sandbox())
     served.set_ready()
@@ -136,7 +136,7 @@ def test_sandboxes_are_pods(http: httpx.Client, served: World) -> None:
     assert "`template` of a Sandbox" in http.post(pods, json={}).json()["message"]
 
 
-def test_the_log_of_a_pod_is_its_sandbox_s(http: httpx.Client, served: World) -> None:
+def test_the_log_of_a_pod_is_its_sandbox_s(http: httpx.Client, served: ApiStack) -> None:
     served.apply()
     served.view.show(served.sandbox())
     log = "/api/v1/namespaces/default/pods/quickstart/log"

@@ -22,7 +22,7 @@ from controller.service.access.access import acting
 from controller.service.errors import BadRequest
 from controller.service.parsing import AT_ONCE, MAX_VALUES, MOST_WAITING, SMALL_BYTES, Parsing, loads
 from tests.api.listeners import API, client, opened, token
-from tests.helpers_api import World
+from tests.helpers_api import ApiStack
 
 SANDBOXES = f"{API}/namespaces/default/sandboxes"
 HEAD = "apiVersion: paddock/v1alpha1\nkind: Sandbox\nmetadata: {name: a}\nspec:\n"
@@ -41,10 +41,10 @@ def applied(text: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("route", ["apply", "diff"])
-def test_reader_is_refused_before_parsing(world: World, route: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reader_is_refused_before_parsing(api: ApiStack, route: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(parsing, "loads", None)  # nothing large is read as JSON
     monkeypatch.setattr("controller.service.objects.apply.parse", None)  # and nothing at all as YAML
-    with opened(world), client(world, token(world, "viewer")) as viewer:
+    with opened(api), client(api, token(api, "viewer")) as viewer:
         large = viewer.post(f"{API}/{route}", json=applied(unknown_keys(KEYS)))
         assert (large.status_code, large.json()["reason"]) == (403, "Forbidden")
         assert "may write nowhere" in large.json()["message"]
@@ -55,7 +55,7 @@ def test_reader_is_refused_before_parsing(world: World, route: str, monkeypatch:
             answer = viewer.request(method, path, content=b"x" * 100_000, headers=kind)
             assert answer.status_code == 403
     monkeypatch.undo()
-    with opened(world), client(world, token(world, "viewer")) as viewer:
+    with opened(api), client(api, token(api, "viewer")) as viewer:
         small = viewer.post(f"{API}/{route}", json=applied("not: [yaml"))
         assert (small.status_code, "not YAML" in small.text) == (403, False)
         document = {"verb": "get", "kind": "sandbox", "namespace": "default"}
@@ -78,8 +78,8 @@ BAD = {
 
 
 @pytest.mark.parametrize("name", BAD)
-def test_error_response_is_bounded(world: World, name: str) -> None:
-    with opened(world), client(world, token(world, "user")) as user:
+def test_error_response_is_bounded(api: ApiStack, name: str) -> None:
+    with opened(api), client(api, token(api, "user")) as user:
         answers = [user.post(f"{API}/{route}", json=applied(BAD[name])) for route in ("apply", "diff")]
         answers.append(user.post(SANDBOXES, content=BAD[name], headers={"Content-Type": "application/yaml"}))
     for answer in answers:
@@ -88,9 +88,9 @@ def test_error_response_is_bounded(world: World, name: str) -> None:
         assert 1 <= len(answer.json()["details"]["causes"]) <= MOST_PROBLEMS + 1
 
 
-def test_unlisted_problems_are_counted(world: World) -> None:
+def test_unlisted_problems_are_counted(api: ApiStack) -> None:
     text = unknown_keys(500)
-    with opened(world), client(world) as root:
+    with opened(api), client(api) as root:
         document = root.post(f"{API}/apply", json=applied(text)).json()
     assert len(document["details"]["causes"]) == MOST_PROBLEMS + 1
     assert "400 more problems are not listed; fix these first" in document["message"]
@@ -107,9 +107,9 @@ def test_unlisted_problems_are_counted(world: World) -> None:
         (OPERATIONS, [{"op": "add", "path": "/spec/a", "value": {f"k{number}": 1 for number in range(20_000)}}]),
     ],
 )
-def test_patches_are_as_bounded(world: World, type_: str, body: Any) -> None:
-    world.apply()
-    with opened(world), client(world, token(world, "user")) as user:
+def test_patches_are_as_bounded(api: ApiStack, type_: str, body: Any) -> None:
+    api.apply()
+    with opened(api), client(api, token(api, "user")) as user:
         answer = user.patch(f"{SANDBOXES}/quickstart", content=json.dumps(body), headers={"Content-Type": type_})
     assert answer.status_code == 422, answer.text[:500]
     assert len(answer.content) < 128 << 10
@@ -126,19 +126,19 @@ def test_patches_are_as_bounded(world: World, type_: str, body: Any) -> None:
     ],
 )
 def test_json_of_too_many_values_is_not_read_to_its_end(
-    world: World, method: str, path: str, type_: str, values: str
+    api: ApiStack, method: str, path: str, type_: str, values: str
 ) -> None:
-    world.apply()
+    api.apply()
     body = '{"documents": [' + values * (MAX_VALUES + 1) + "1]}"
-    with opened(world), client(world, token(world, "user")) as user:
+    with opened(api), client(api, token(api, "user")) as user:
         answer = user.request(method, path, content=body, headers={"Content-Type": type_})
     assert (answer.status_code, answer.json()["reason"]) == (400, "BadRequest")
     assert f"more than {MAX_VALUES:,} JSON values" in answer.json()["message"]
 
 
-def test_a_request_with_many_faults_is_answered_in_bounds(world: World) -> None:
-    world.apply()
-    with opened(world), client(world, token(world, "user")) as user:
+def test_a_request_with_many_faults_is_answered_in_bounds(api: ApiStack) -> None:
+    api.apply()
+    with opened(api), client(api, token(api, "user")) as user:
         for path, body in (
             (f"{API}/apply", {"documents": [{}] * 9_000}),
             (f"{API}/apply", {f"k{number}": 1 for number in range(20_000)}),
@@ -234,29 +234,29 @@ def test_large_bodies_are_read_a_few_at_a_time_and_one_of_a_caller() -> None:
 
 
 @contextmanager
-def applying(world: World, held: Held, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def applying(api: ApiStack, held: Held, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Each apply takes as long as it is held."""
 
     def apply(*_: Any, applied_by: str, **__: Any) -> list[Any]:
         held.work(applied_by)
         return []
 
-    monkeypatch.setattr(world.services.apply, "apply", apply)
-    with opened(world):
+    monkeypatch.setattr(api.services.apply, "apply", apply)
+    with opened(api):
         yield
 
 
-def test_large_requests_of_one_delay_no_others(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    world.apply()
+def test_large_requests_of_one_delay_no_others(api: ApiStack, monkeypatch: pytest.MonkeyPatch) -> None:
+    api.apply()
     reserved, large = Held(), applied("x" * SMALL_BYTES)
 
     def post(asked: httpx.Client) -> httpx.Response:
         return asked.post(f"{API}/apply", json=large, headers={"User-Agent": "one"})
 
     with (
-        applying(world, reserved, monkeypatch),
-        client(world, token(world, "user")) as first,
-        client(world) as second,
+        applying(api, reserved, monkeypatch),
+        client(api, token(api, "user")) as first,
+        client(api) as second,
         ThreadPoolExecutor(MOST_WAITING + 2) as pool,
     ):
         submits = [pool.submit(post, first) for _ in range(MOST_WAITING + 2)]

@@ -29,18 +29,18 @@ from controller.service.access.access import acting
 from tests.api.listeners import API, asked_as, client, token
 from tests.api.listeners import opened as opened_as_the_daemon_does
 from tests.daemon import wait_for
-from tests.helpers_api import QUICKSTART, World
+from tests.helpers_api import QUICKSTART, ApiStack
 
 SANDBOX = f"{API}/namespaces/default/sandboxes/quickstart"
 ALL = f"{API}/namespaces/default/sandboxes"
 
 
 @contextmanager
-def opened(world: World, load: LoadLimits, ready: Callable[[], Any] = lambda: ()) -> Iterator[None]:
+def opened(api: ApiStack, load: LoadLimits, ready: Callable[[], Any] = lambda: ()) -> Iterator[None]:
     def make(who: Any) -> Any:
-        return create_app(world.services, ready=ready, meter=world.meter, who=who, load=load)
+        return create_app(api.services, ready=ready, meter=api.meter, who=who, load=load)
 
-    listeners = Listeners(ListenerRules(world.socket), world.store.tokens, world.clock, make)
+    listeners = Listeners(ListenerRules(api.socket), api.store.tokens, api.clock, make)
     listeners.start()
     try:
         yield
@@ -48,10 +48,10 @@ def opened(world: World, load: LoadLimits, ready: Callable[[], Any] = lambda: ()
         listeners.stop()
 
 
-def raw(world: World) -> socket.socket:
+def raw(api: ApiStack) -> socket.socket:
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     connection.settimeout(60)
-    connection.connect(str(world.socket))
+    connection.connect(str(api.socket))
     return connection
 
 
@@ -59,9 +59,9 @@ def to_the_end(link: socket.socket) -> bytes:
     return b"".join(iter(lambda: link.recv(1 << 16), b""))
 
 
-def test_request_rate_is_limited_with_retry_after(world: World) -> None:
-    world.apply()
-    with opened(world, LoadLimits(per_second=0.01)), client(world, token(world, "viewer", name="ci")) as ci:
+def test_request_rate_is_limited_with_retry_after(api: ApiStack) -> None:
+    api.apply()
+    with opened(api, LoadLimits(per_second=0.01)), client(api, token(api, "viewer", name="ci")) as ci:
         assert ci.get(SANDBOX).status_code == 200
         response = ci.get(SANDBOX)
         assert (response.status_code, response.json()["reason"]) == (429, "TooManyRequests")
@@ -69,13 +69,13 @@ def test_request_rate_is_limited_with_retry_after(world: World) -> None:
         assert 95 < int(response.headers["Retry-After"]) == response.json()["details"]["retryAfterSeconds"] <= 100
         headers = {"Authorization": ci.headers["Authorization"]}
         with pytest.raises(InvalidStatus, match="429"):
-            unix_connect(str(world.socket), uri=f"ws://paddock{SANDBOX}/exec?command=a", additional_headers=headers)
+            unix_connect(str(api.socket), uri=f"ws://paddock{SANDBOX}/exec?command=a", additional_headers=headers)
         assert ci.get("/healthz").status_code == 200
-        with client(world) as root:
+        with client(api) as root:
             assert root.get(SANDBOX).status_code == 200
 
 
-def test_requests_in_flight_are_limited(world: World) -> None:
+def test_requests_in_flight_are_limited(api: ApiStack) -> None:
     semaphore, go_on = threading.Semaphore(0), threading.Event()
 
     def ready() -> Any:
@@ -84,11 +84,11 @@ def test_requests_in_flight_are_limited(world: World) -> None:
         return ()
 
     def ask() -> int:
-        with client(world) as created:
+        with client(api) as created:
             return created.get("/readyz", timeout=60).status_code
 
-    world.apply()
-    with opened(world, LoadLimits(in_flight=2), ready), ThreadPoolExecutor(2) as pool, client(world) as created_client:
+    api.apply()
+    with opened(api, LoadLimits(in_flight=2), ready), ThreadPoolExecutor(2) as pool, client(api) as created_client:
         submits = [pool.submit(ask) for _ in range(2)]
         for _ in submits:
             assert semaphore.acquire(timeout=60)
@@ -101,11 +101,11 @@ def test_requests_in_flight_are_limited(world: World) -> None:
         wait_for("there is room again", lambda: created_client.get(SANDBOX).status_code == 200)
 
 
-def test_one_caller_has_a_share_of_what_may_last(world: World) -> None:
+def test_one_caller_has_a_share_of_what_may_last(api: ApiStack) -> None:
     load = LoadLimits(share=0.5, lasting={"watches": 6, "file operations": 2})
-    world.apply()
-    with opened(world, load), client(world, token(world, "user", name="ci")) as ci, ExitStack() as stack:
-        monitor = stack.enter_context(client(world))
+    api.apply()
+    with opened(api, load), client(api, token(api, "user", name="ci")) as ci, ExitStack() as stack:
+        monitor = stack.enter_context(client(api))
         for _ in range(3):
             assert stack.enter_context(ci.stream("GET", ALL, params={"watch": "1"})).status_code == 200
         response = ci.get(ALL, params={"watch": "true"})
@@ -115,12 +115,12 @@ def test_one_caller_has_a_share_of_what_may_last(world: World) -> None:
         assert ci.get(SANDBOX).status_code == 200, "what does not last has a share of its own"
         with monitor.stream("GET", ALL, params={"watch": "1"}) as watch:
             assert watch.status_code == 200, "there is room for others"
-    with opened(world, load), client(world, token(world, "user", name="ci-2")) as ci:
+    with opened(api, load), client(api, token(api, "user", name="ci-2")) as ci:
         for _ in range(5):  # what has ended is not counted
             assert ci.get(f"{SANDBOX}/files", params={"path": "/tmp/x"}).status_code != 429
 
 
-def test_one_caller_has_a_share_of_requests(world: World) -> None:
+def test_one_caller_has_a_share_of_requests(api: ApiStack) -> None:
     semaphore, go_on = threading.Semaphore(0), threading.Event()
 
     def ready() -> Any:
@@ -128,9 +128,9 @@ def test_one_caller_has_a_share_of_requests(world: World) -> None:
         assert go_on.wait(60)
         return ()
 
-    world.apply()
-    with opened(world, LoadLimits(in_flight=8, share=0.25), ready), ThreadPoolExecutor(2) as pool, ExitStack() as stack:
-        ci, root = (stack.enter_context(client(world, text)) for text in (token(world, "viewer", name="ci"), ""))
+    api.apply()
+    with opened(api, LoadLimits(in_flight=8, share=0.25), ready), ThreadPoolExecutor(2) as pool, ExitStack() as stack:
+        ci, root = (stack.enter_context(client(api, text)) for text in (token(api, "viewer", name="ci"), ""))
         submits = [pool.submit(ci.get, "/readyz", timeout=60) for _ in range(2)]
         for _ in submits:
             assert semaphore.acquire(timeout=60)
@@ -142,7 +142,7 @@ def test_one_caller_has_a_share_of_requests(world: World) -> None:
         assert [submit.result().status_code for submit in submits] == [200, 200]
 
 
-def test_slow_user_lookup_delays_only_that_user(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_slow_user_lookup_delays_only_that_user(api: ApiStack, monkeypatch: pytest.MonkeyPatch) -> None:
     """A hanging user directory delays only the users it has to name."""
     hangs, semaphore, go_on = threading.Event(), threading.Semaphore(0), threading.Event()
 
@@ -152,17 +152,15 @@ def test_slow_user_lookup_delays_only_that_user(world: World, monkeypatch: pytes
         return "root"
 
     monkeypatch.setattr(api_doors, "HOST_NAMES", replace(HOST_NAMES, user=user))
-    world.apply()
-    with opened(world, LoadLimits()), client(world) as created:
+    api.apply()
+    with opened(api, LoadLimits()), client(api) as created:
         assert [created.get(SANDBOX).status_code for _ in range(3)] == [200] * 3
     assert semaphore.acquire(blocking=False)
     assert not semaphore.acquire(blocking=False), "it is asked once in some seconds"
     monkeypatch.setattr(authenticate, "_KNOWN_SECONDS", 0.0)
     hangs.set()
-    with opened(world, LoadLimits()), ThreadPoolExecutor(1) as pool, ExitStack() as stack:
-        enter_context, ci, second = (
-            stack.enter_context(client(world, text)) for text in ("", token(world, "viewer"), "")
-        )
+    with opened(api, LoadLimits()), ThreadPoolExecutor(1) as pool, ExitStack() as stack:
+        enter_context, ci, second = (stack.enter_context(client(api, text)) for text in ("", token(api, "viewer"), ""))
         waits = pool.submit(enter_context.get, SANDBOX, timeout=60)
         assert semaphore.acquire(timeout=60)
         assert [ci.get(SANDBOX).status_code, second.get("/healthz").status_code] == [200, 200]
@@ -228,7 +226,7 @@ def test_bodies_of_one_caller_fill_only_its_share() -> None:
         b"POST /x HTTP/1.1\r\nHost: paddock\r\nContent-Type: application/json\r\nContent-Length: 9\r\n\r\nab",
     ],
 )
-def test_incomplete_request_gets_408(served: World, monkeypatch: pytest.MonkeyPatch, sent: bytes) -> None:
+def test_incomplete_request_gets_408(served: ApiStack, monkeypatch: pytest.MonkeyPatch, sent: bytes) -> None:
     monkeypatch.setattr(request_deadline, "HEAD_SECONDS", 1.5)  # in which a loaded machine has sent that much
     monkeypatch.setattr(request_deadline, "STALL_SECONDS", 1.5)
     with raw(served) as link:
@@ -238,7 +236,7 @@ def test_incomplete_request_gets_408(served: World, monkeypatch: pytest.MonkeyPa
     assert b"was not complete in time" in end
 
 
-def test_second_request_has_the_same_deadline(served: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_second_request_has_the_same_deadline(served: ApiStack, monkeypatch: pytest.MonkeyPatch) -> None:
     with raw(served) as link:
         link.sendall(b"GET /healthz HTTP/1.1\r\nHost: paddock\r\n\r\n")
         assert b" 200 " in link.recv(1 << 16)
@@ -247,7 +245,7 @@ def test_second_request_has_the_same_deadline(served: World, monkeypatch: pytest
         assert b" 408 " in to_the_end(link)
 
 
-def test_what_is_slow_but_comes_is_served(served: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_slow_but_comes_is_served(served: ApiStack, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(request_deadline, "HEAD_SECONDS", 60.0)
     with raw(served) as link:
         for entry in (b"GET /hea", b"lthz HT", b"TP/1.1\r\nHost: paddock\r\n", b"Connection: close\r\n\r\n"):
@@ -255,7 +253,7 @@ def test_what_is_slow_but_comes_is_served(served: World, monkeypatch: pytest.Mon
         assert b" 200 " in to_the_end(link)
 
 
-def test_connections_over_limit_get_429(served: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_connections_over_limit_get_429(served: ApiStack, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(request_deadline, "MOST_CONNECTIONS", 3)
     with ExitStack() as stack:
         for _ in range(3):
@@ -273,19 +271,19 @@ def test_connections_over_limit_get_429(served: World, monkeypatch: pytest.Monke
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can be somebody else")
-def test_one_user_has_a_share_of_connections(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_user_has_a_share_of_connections(api: ApiStack, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(request_deadline, "MOST_CONNECTIONS", 4)
-    with opened_as_the_daemon_does(world, share=0.5), ExitStack() as stack:
+    with opened_as_the_daemon_does(api, share=0.5), ExitStack() as stack:
         for _ in range(2):
-            link = stack.enter_context(raw(world))
+            link = stack.enter_context(raw(api))
             link.sendall(b"GET /healthz HTTP/1.1\r\nHost: paddock\r\n\r\n")
             assert b" 200 " in link.recv(1 << 16)
-        with client(world) as created:
+        with client(api) as created:
             healthz = created.get("/healthz")
         assert (healthz.status_code, healthz.headers["Retry-After"]) == (429, "1")
         assert "caller_share" in healthz.json()["message"]
-        world.socket.chmod(0o666)
-        assert asked_as(world, 4243, 4243, f"{API}/auth/whoami")[0] == 403, "there is room for others"
+        api.socket.chmod(0o666)
+        assert asked_as(api, 4243, 4243, f"{API}/auth/whoami")[0] == 403, "there is room for others"
 
 
 GARBAGE = (
@@ -300,7 +298,7 @@ GARBAGE = (
 )
 
 
-def test_fifty_clients_make_two_hundred_objects_among_broken_ones(served: World) -> None:
+def test_fifty_clients_make_two_hundred_objects_among_broken_ones(served: ApiStack) -> None:
     """No answered write is lost, and nothing is held after all clients disconnected."""
     threads = threading.active_count()
 
@@ -335,7 +333,7 @@ def test_fifty_clients_make_two_hundred_objects_among_broken_ones(served: World)
         assert created_client.get(ALL).status_code == 200
 
 
-def test_two_hundred_objects_at_once_are_one_commit(served: World) -> None:
+def test_two_hundred_objects_at_once_are_one_commit(served: ApiStack) -> None:
     text = "---\n".join(QUICKSTART.replace("name: quickstart", f"name: box-{number}") for number in range(200))
     with client(served) as created:
         answer = created.post(f"{API}/apply", json={"documents": [{"file": "a.yaml", "text": text}]}, timeout=120)

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import httpx
 import pytest
 
-from tests.helpers_api import World
+from tests.helpers_api import ApiStack
 
 API = "/apis/paddock/v1alpha1"
 SANDBOX = f"{API}/namespaces/default/sandboxes/quickstart"
@@ -15,7 +15,7 @@ PLAIN = "application/json"
 
 
 @pytest.fixture
-def http(served: World) -> Iterator[httpx.Client]:
+def http(served: ApiStack) -> Iterator[httpx.Client]:
     served.apply()
     served.view.show(served.sandbox())
     transport = httpx.HTTPTransport(uds=str(served.socket), verify=False)

@@ -32,7 +32,7 @@ from tests.conftest import HandClock
 from tests.daemon import wait_for
 from tests.examples import examples
 from tests.fakes.engine import FakeEngine
-from tests.helpers_api import World, make_world
+from tests.helpers_api import ApiStack, make_api
 
 EXAMPLES, OF_OTHERS = examples(6), 1  # of each operation; the routes of all kinds are the same code
 SECONDS = examples(8)  # after that, kinds whose routes were not asked yet are left out
@@ -56,8 +56,8 @@ ALIKE |= {
 
 
 @pytest.fixture
-def description(world: World) -> dict[str, Any]:
-    openapi: dict[str, Any] = world.app.openapi()
+def description(api: ApiStack) -> dict[str, Any]:
+    openapi: dict[str, Any] = api.app.openapi()
     return openapi
 
 
@@ -76,8 +76,8 @@ def test_every_reference_leads_somewhere(description: dict[str, Any]) -> None:
     assert {ref.removeprefix("#/components/schemas/") for ref in refs(description)} <= set(schemas)
 
 
-def test_every_kind_has_typed_routes(description: dict[str, Any], world: World) -> None:
-    for kind in world.services.registry:
+def test_every_kind_has_typed_routes(description: dict[str, Any], api: ApiStack) -> None:
+    for kind in api.services.registry:
         many = f"{API}/namespaces/{{namespace}}/{kind.plural}" if kind.namespaced else f"{API}/{kind.plural}"
         listed = description["paths"][many]["get"]["responses"]["200"]["content"]
         shapes = [entry["$ref"].rpartition("/")[2] for entry in listed["application/json"]["schema"]["anyOf"]]
@@ -131,8 +131,8 @@ def as_it_is(_context: Any, value: Any) -> Any:
 class Loopback:
     """The whole API over a real store and the fake engine, on a TCP port of this host."""
 
-    def __init__(self, world: World) -> None:
-        app = create_app(world.services, ready=lambda: world.checks, meter=world.meter, longest_watch_seconds=0.05)
+    def __init__(self, api: ApiStack) -> None:
+        app = create_app(api.services, ready=lambda: api.checks, meter=api.meter, longest_watch_seconds=0.05)
         config = uvicorn.Config(app, log_config=None, access_log=False, lifespan="off", timeout_graceful_shutdown=1)
         self._server, self._socket = uvicorn.Server(config), socket.create_server(("127.0.0.1", 0))
         self.url = f"http://127.0.0.1:{self._socket.getsockname()[1]}"
@@ -150,11 +150,11 @@ class Loopback:
 
 @pytest.fixture
 def loopback(tmp_path: Path, quiet: None) -> Iterator[Loopback]:
-    world = make_world(tmp_path, engine=FakeEngine("fuzz", clock=HandClock()))
-    with Loopback(world) as created:
+    api = make_api(tmp_path, engine=FakeEngine("fuzz", clock=HandClock()))
+    with Loopback(api) as created:
         yield created
-    world.services.watches.close()
-    world.store.close()
+    api.services.watches.close()
+    api.store.close()
 
 
 def known_objects(_context: Any, parameters: dict[str, Any] | None) -> dict[str, Any] | None:
@@ -240,7 +240,7 @@ def test_it_says_how_clients_are_authenticated(description: dict[str, Any]) -> N
     assert not [schema for schema in description["components"]["schemas"] if schema.endswith(("-Input", "-Output"))]
 
 
-def test_the_page_of_it_needs_nothing_from_elsewhere(served: World) -> None:
+def test_the_page_of_it_needs_nothing_from_elsewhere(served: ApiStack) -> None:
     transport = httpx.HTTPTransport(uds=str(served.socket), verify=False)
     with httpx.Client(transport=transport, base_url="http://paddock", trust_env=False, timeout=60) as client:
         answer = client.get("/docs")

@@ -11,7 +11,7 @@ import pytest
 
 from controller.api.panel.serve import FOLDER
 from tests.api.listeners import client, opened
-from tests.helpers_api import World
+from tests.helpers_api import ApiStack
 
 VENDOR = FOLDER / "vendor"
 # Loaded when a terminal or a chart is opened.
@@ -20,10 +20,10 @@ MOST_BYTES = 60_000
 
 
 @pytest.mark.parametrize("listener", ["unix", "tcp"])
-def test_files_need_no_token_and_reach_no_route(world: World, listener: str) -> None:
+def test_files_need_no_token_and_reach_no_route(api: ApiStack, listener: str) -> None:
     with (
-        opened(world, host="127.0.0.1") as observed,
-        client(world) as local,
+        opened(api, host="127.0.0.1") as observed,
+        client(api) as local,
         httpx.Client(base_url=observed.url, verify=False, timeout=60) as remote,
     ):
         requested = local if listener == "unix" else remote
@@ -33,7 +33,7 @@ def test_files_need_no_token_and_reach_no_route(world: World, listener: str) -> 
         assert (index.status_code, index.headers["content-type"]) == (200, "text/html; charset=utf-8")
         for path in ("main.js", "app.css", "vendor/preact.mjs", "schema/sandboxes.json"):
             assert requested.get(f"/panel/{path}", headers=page).status_code == 200
-        assert not world.meter.counted
+        assert not api.meter.counted
         for path in ("nothing.js", "..%2fserve.py", "static/main.js", ""):
             assert requested.post(f"/panel/{path}").status_code in (404, 405)
             assert requested.delete(f"/panel/{path}").status_code in (404, 405)
@@ -41,8 +41,8 @@ def test_files_need_no_token_and_reach_no_route(world: World, listener: str) -> 
         assert requested.get("/panels").status_code in (401, 404)
 
 
-def test_pages_are_confined(world: World) -> None:
-    with opened(world), client(world) as local:
+def test_pages_are_confined(api: ApiStack) -> None:
+    with opened(api), client(api) as local:
         first, second = local.get("/panel/"), local.get("/panel/")
     nonces = [
         re.findall(r"'nonce-([^']+)'", response.headers["content-security-policy"]) for response in (first, second)
@@ -57,8 +57,8 @@ def test_pages_are_confined(world: World) -> None:
     assert first.headers["x-content-type-options"] == "nosniff"
 
 
-def test_files_are_cached_by_content_and_compressed(world: World) -> None:
-    with opened(world), client(world) as local:
+def test_files_are_cached_by_content_and_compressed(api: ApiStack) -> None:
+    with opened(api), client(api) as local:
         first = local.get("/panel/vendor/preact.mjs")
         assert first.headers["content-encoding"] == "gzip"
         assert first.content == (VENDOR / "preact.mjs").read_bytes()
@@ -74,7 +74,7 @@ def test_files_are_cached_by_content_and_compressed(world: World) -> None:
         assert (head.status_code, head.content, int(head.headers["content-length"]) > 0) == (200, b"", True)
 
 
-def test_little_is_loaded_before_the_list(world: World) -> None:
+def test_little_is_loaded_before_the_list(api: ApiStack) -> None:
     index = (FOLDER / "index.html").read_text()
     first = {FOLDER / name for name in re.findall(r'(?:href|src)="(?:{{version}}/)?([a-z][^"]+)"', index)}
     desired, observed = list(first), set()
@@ -109,12 +109,12 @@ def test_vendored_files_are_as_their_manifest_says() -> None:
         assert any(Path(name).suffix == ".txt" for name in package["files"].values())
 
 
-def test_doctor_is_for_admins(world: World) -> None:
+def test_doctor_is_for_admins(api: ApiStack) -> None:
     from tests.api.listeners import token
 
-    with opened(world):
-        with client(world, token(world, "operator", "default")) as second:
+    with opened(api):
+        with client(api, token(api, "operator", "default")) as second:
             assert second.get("/apis/paddock/v1alpha1/doctor").status_code == 403
-        with client(world, token(world, "admin")) as admin:
+        with client(api, token(api, "admin")) as admin:
             document = admin.get("/apis/paddock/v1alpha1/doctor").json()
     assert (document["kind"], document["items"]) == ("DoctorReport", [])

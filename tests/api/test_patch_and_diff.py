@@ -7,14 +7,14 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.helpers_api import QUICKSTART, World
+from tests.helpers_api import QUICKSTART, ApiStack
 
 ONE = "/apis/paddock/v1alpha1/namespaces/default/sandboxes/quickstart"
 MERGE, JSON = "application/merge-patch+json", "application/json-patch+json"
 
 
 @pytest.fixture
-def http(served: World) -> Iterator[httpx.Client]:
+def http(served: ApiStack) -> Iterator[httpx.Client]:
     served.apply()
     transport = httpx.HTTPTransport(uds=str(served.socket), verify=False)
     with httpx.Client(base_url="http://paddock", transport=transport, timeout=60) as client:
@@ -25,13 +25,13 @@ def patch(http: httpx.Client, body: str, type_: str = MERGE, **params: str) -> A
     return http.patch(ONE, content=body, headers={"Content-Type": type_}, params=params)
 
 
-def test_both_types(http: httpx.Client, world: World) -> None:
+def test_both_types(http: httpx.Client, api: ApiStack) -> None:
     answer = patch(http, '{"spec": {"runState": "Paused"}}', f"{MERGE}; charset=utf-8")
     assert (answer.status_code, answer.json()["spec"]["runState"]) == (200, "Paused")
     answer = patch(http, '[{"op": "replace", "path": "/spec/runState", "value": "Running"}]', JSON)
     assert (answer.status_code, answer.json()["metadata"]["generation"]) == (200, 3)
     assert patch(http, '{"spec": {"runState": "Paused"}}', dryRun="true").json()["spec"]["runState"] == "Paused"
-    assert world.sandbox().spec["runState"] == "Running"
+    assert api.sandbox().spec["runState"] == "Running"
 
 
 @pytest.mark.parametrize(
@@ -62,14 +62,14 @@ def test_server_side_apply_says_what_to_use(http: httpx.Client) -> None:
     assert "leave --server-side out" in answer.json()["message"]
 
 
-def test_copies_of_copies_are_refused_before_they_fill_the_memory(http: httpx.Client, world: World) -> None:
+def test_copies_of_copies_are_refused_before_they_fill_the_memory(http: httpx.Client, api: ApiStack) -> None:
     notes = "/metadata/annotations"
     large = {"op": "add", "path": f"{notes}/a", "value": "x" * 200_000}
     doubling = [large] + [{"op": "copy", "from": notes, "path": f"{notes}/a{number}"} for number in range(60)]
     answer = patch(http, json.dumps(doubling), JSON)
     assert (answer.status_code, answer.json()["reason"]) == (400, "BadRequest")
     assert "copies more than" in answer.json()["message"]
-    assert world.sandbox().annotations == {}
+    assert api.sandbox().annotations == {}
 
 
 def test_a_tower_of_additions_is_refused_in_words(http: httpx.Client) -> None:
@@ -84,7 +84,7 @@ def test_what_is_not_there_is_not_found(http: httpx.Client) -> None:
     assert (answer.status_code, answer.json()["reason"]) == (404, "NotFound")
 
 
-def test_diff_shows_both_sides_and_writes_nothing(http: httpx.Client, world: World) -> None:
+def test_diff_shows_both_sides_and_writes_nothing(http: httpx.Client, api: ApiStack) -> None:
     text = QUICKSTART.replace("512Mi", "1Gi") + "---\n" + QUICKSTART.replace("name: quickstart", "name: other")
     answer = http.post("/apis/paddock/v1alpha1/diff", json={"documents": [{"text": text}]})
     changed, created = answer.json()["items"]
@@ -95,11 +95,11 @@ def test_diff_shows_both_sides_and_writes_nothing(http: httpx.Client, world: Wor
         "512Mi",
         "1Gi",
     ]
-    assert len(world.store.list("Sandbox")[0]) == 1
-    assert world.woken == [1]
+    assert len(api.store.list("Sandbox")[0]) == 1
+    assert api.woken == [1]
 
 
-def test_diff_of_a_replacement_shows_removals(http: httpx.Client, world: World) -> None:
+def test_diff_of_a_replacement_shows_removals(http: httpx.Client, api: ApiStack) -> None:
     env = '{"spec": {"template": {"env": [{"name": "A", "value": "1"}]}}}'  # by a patch: apply leaves it alone
     version = patch(http, env).json()["metadata"]["resourceVersion"]
     documents = [{"file": "panel", "text": QUICKSTART}]

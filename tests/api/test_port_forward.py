@@ -17,7 +17,7 @@ from websockets.sync.client import ClientConnection, unix_connect
 from controller.kinds.observed.observed import State
 from controller.service.sandbox.port_forward import PortLimits
 from tests.daemon import wait_for
-from tests.helpers_api import World, make_world
+from tests.helpers_api import ApiStack, make_api
 
 BASE = "/apis/paddock/v1alpha1/namespaces/default/sandboxes/quickstart"
 MIB = 1 << 20
@@ -26,26 +26,26 @@ Serve = Callable[[socket.socket], None]
 
 
 @pytest.fixture
-def running_world(tmp_path: Path, quiet: None) -> Iterator[World]:
-    """A served world with a running sandbox and a low limit on connections."""
-    world = make_world(tmp_path, connections=PortLimits(total=64, per_sandbox=50))
-    server = world.server()
+def running_api(tmp_path: Path, quiet: None) -> Iterator[ApiStack]:
+    """A served API with a running sandbox and a low limit on connections."""
+    api = make_api(tmp_path, connections=PortLimits(total=64, per_sandbox=50))
+    server = api.server()
     server.start()
-    world.apply()
-    world.view.show(world.sandbox())
+    api.apply()
+    api.view.show(api.sandbox())
     try:
-        yield world
+        yield api
     finally:
         server.stop()
-        world.files.close()
-        world.store.close()
+        api.files.close()
+        api.store.close()
 
 
 @contextlib.contextmanager
-def listening(world: World, serve: Serve, port: int = 80) -> Iterator[None]:
+def listening(api: ApiStack, serve: Serve, port: int = 80) -> Iterator[None]:
     """Serve each connection of that port in a thread, as a program in the sandbox."""
     listener = socket.create_server(("127.0.0.1", 0), backlog=100)
-    world.ports.listen(port, listener.getsockname()[1])
+    api.ports.listen(port, listener.getsockname()[1])
     threads: list[threading.Thread] = []
 
     def one(sock: socket.socket) -> None:
@@ -77,26 +77,26 @@ def echo(sock: socket.socket) -> None:
         sock.sendall(data)
 
 
-def connect(world: World, port: int = 80) -> ClientConnection:
-    return unix_connect(str(world.socket), uri=f"ws://paddock{BASE}/portforward?port={port}", **OPTIONS)
+def connect(api: ApiStack, port: int = 80) -> ClientConnection:
+    return unix_connect(str(api.socket), uri=f"ws://paddock{BASE}/portforward?port={port}", **OPTIONS)
 
 
-def freed(world: World) -> None:
-    wait_for("all is freed", lambda: not world.services.forward.slots.used_count)
+def freed(api: ApiStack) -> None:
+    wait_for("all is freed", lambda: not api.services.forward.slots.used_count)
 
 
-def test_forwarded_bytes_and_half_close(running_world: World) -> None:
-    with listening(running_world, echo), connect(running_world) as link:
+def test_forwarded_bytes_and_half_close(running_api: ApiStack) -> None:
+    with listening(running_api, echo), connect(running_api) as link:
         link.send(b"\x00\xff")
         assert link.recv() == b"\x00\xff"
         link.send("end")
         assert link.recv() == "end"
         with pytest.raises(ConnectionClosed):
             link.recv()
-    freed(running_world)
+    freed(running_api)
 
 
-def test_a_hundred_mebibytes_each_way_are_the_same(running_world: World) -> None:
+def test_a_hundred_mebibytes_each_way_are_the_same(running_api: ApiStack) -> None:
     piece = os.urandom(MIB)
     hexdigest = hashlib.sha256(piece * 100).hexdigest()
 
@@ -104,7 +104,7 @@ def test_a_hundred_mebibytes_each_way_are_the_same(running_world: World) -> None
         sha256 = hashlib.sha256()
         uri = f"ws://paddock{BASE}/portforward?port=80"
         # (The library's threaded client holds one lock for both directions: both full, it waits for itself.)
-        async with async_connect(str(running_world.socket), uri=uri, **OPTIONS) as link:
+        async with async_connect(str(running_api.socket), uri=uri, **OPTIONS) as link:
 
             async def send() -> None:
                 for _ in range(100):
@@ -118,12 +118,12 @@ def test_a_hundred_mebibytes_each_way_are_the_same(running_world: World) -> None
             await sending
         return sha256.hexdigest()
 
-    with listening(running_world, echo):
+    with listening(running_api, echo):
         assert asyncio.run(there_and_back()) == hexdigest
-    freed(running_world)
+    freed(running_api)
 
 
-def test_sandbox_half_close_keeps_other_direction(running_world: World) -> None:
+def test_sandbox_half_close_keeps_other_direction(running_api: ApiStack) -> None:
     heard: list[bytes] = []
 
     def serve(sock: socket.socket) -> None:
@@ -132,7 +132,7 @@ def test_sandbox_half_close_keeps_other_direction(running_world: World) -> None:
         while data := sock.recv(100):
             heard.append(data)
 
-    with listening(running_world, serve), connect(running_world) as link:
+    with listening(running_api, serve), connect(running_api) as link:
         assert (link.recv(), link.recv()) == (b"bye", "end")
         link.send(b"still ")
         link.send(b"here")
@@ -140,10 +140,10 @@ def test_sandbox_half_close_keeps_other_direction(running_world: World) -> None:
         with pytest.raises(ConnectionClosed):
             link.recv()
     assert b"".join(heard) == b"still here"
-    freed(running_world)
+    freed(running_api)
 
 
-def test_disconnect_ends_connection_in_sandbox(running_world: World) -> None:
+def test_disconnect_ends_connection_in_sandbox(running_api: ApiStack) -> None:
     over = threading.Event()
 
     def serve(sock: socket.socket) -> None:
@@ -151,69 +151,69 @@ def test_disconnect_ends_connection_in_sandbox(running_world: World) -> None:
             echo(sock)
         over.set()
 
-    with listening(running_world, serve), connect(running_world) as link:
+    with listening(running_api, serve), connect(running_api) as link:
         link.send(b"x")
         assert link.recv() == b"x"
         link.socket.shutdown(socket.SHUT_RDWR)  # as if it were killed
         assert over.wait(60)
-        freed(running_world)
+        freed(running_api)
 
 
-def test_stopped_sandbox_ends_the_client(running_world: World) -> None:
+def test_stopped_sandbox_ends_the_client(running_api: ApiStack) -> None:
     def serve(sock: socket.socket) -> None:
         sock.recv(1)
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\x01\x00\x00\x00\x00\x00\x00\x00")  # a reset
 
-    with listening(running_world, serve), connect(running_world) as link:
+    with listening(running_api, serve), connect(running_api) as link:
         link.send(b"x")
         with pytest.raises(ConnectionClosed):
             link.recv()
-    freed(running_world)
+    freed(running_api)
 
 
-def test_stalled_client_does_not_block_others(running_world: World) -> None:
+def test_stalled_client_does_not_block_others(running_api: ApiStack) -> None:
     stop = threading.Event()
 
     def serve(sock: socket.socket) -> None:
         while not stop.is_set():
             sock.sendall(b"x" * 65536)
 
-    with listening(running_world, serve), listening(running_world, echo, 81), connect(running_world) as stalled:
+    with listening(running_api, serve), listening(running_api, echo, 81), connect(running_api) as stalled:
         for _ in range(20):
-            with connect(running_world, 81) as link:
+            with connect(running_api, 81) as link:
                 link.send(b"quick")
                 assert link.recv() == b"quick"
         stop.set()
         stalled.socket.shutdown(socket.SHUT_RDWR)
-        freed(running_world)
+        freed(running_api)
 
 
-def test_connections_are_limited(running_world: World) -> None:
-    with listening(running_world, echo), contextlib.ExitStack() as stack:
-        links = [stack.enter_context(connect(running_world)) for _ in range(50)]
+def test_connections_are_limited(running_api: ApiStack) -> None:
+    with listening(running_api, echo), contextlib.ExitStack() as stack:
+        links = [stack.enter_context(connect(running_api)) for _ in range(50)]
         for number, link in enumerate(links):
             link.send(b"%d" % number)
         assert [link.recv() for link in links] == [b"%d" % number for number in range(50)]
         with pytest.raises(InvalidStatus) as refusal:
-            connect(running_world)
+            connect(running_api)
         assert refusal.value.response.status_code == 429
         assert b"port_connections_per_sandbox" in (refusal.value.response.body or b"")
-    freed(running_world)
-    assert len(running_world.woken) >= 100  # each one began and ended a use
+    freed(running_api)
+    assert len(running_api.woken) >= 100  # each one began and ended a use
 
 
 @pytest.mark.parametrize(("port", "code", "words"), [(81, 409, b"nothing listens on port 81"), (0, 400, b"65535")])
-def test_unreachable_port_is_refused(running_world: World, port: int, code: int, words: bytes) -> None:
+def test_unreachable_port_is_refused(running_api: ApiStack, port: int, code: int, words: bytes) -> None:
     with pytest.raises(InvalidStatus) as refusal:
-        connect(running_world, port)
+        connect(running_api, port)
     assert refusal.value.response.status_code == code
     assert words in (refusal.value.response.body or b"")
-    freed(running_world)
+    freed(running_api)
 
 
-def test_stopped_sandbox_is_refused(running_world: World) -> None:
-    running_world.set_ready("False", "Completed")
-    running_world.view.show(running_world.sandbox(), State.EXITED)
+def test_stopped_sandbox_is_refused(running_api: ApiStack) -> None:
+    running_api.set_ready("False", "Completed")
+    running_api.view.show(running_api.sandbox(), State.EXITED)
     with pytest.raises(InvalidStatus) as refusal:
-        connect(running_world)
+        connect(running_api)
     assert refusal.value.response.status_code == 409

@@ -32,7 +32,7 @@ from controller.service.errors import Forbidden
 from controller.service.front.previews import Previews
 from tests.api.listeners import certificate
 from tests.daemon import wait_for
-from tests.helpers_api import World
+from tests.helpers_api import ApiStack
 
 WEB, SOCKETS, RAW, DEAD = 3000, 3001, 3002, 3999
 MIB = 1 << 20
@@ -90,7 +90,7 @@ def _echo(connection: ServerConnection) -> None:
 class Preview:
     """A listener of previews, and the links that it takes."""
 
-    world: World
+    api: ApiStack
     previews: Previews
     server: FirstRequestServer
     users: set[int]
@@ -100,7 +100,7 @@ class Preview:
         return self.previews.create(PreviewTarget("default", "quickstart", port), **options).token
 
     def host(self, port: int) -> str:
-        uid = self.world.sandbox().uid
+        uid = self.api.sandbox().uid
         return f"{label_of(PreviewTarget('default', 'quickstart', port), uid)}.localhost:{self.server.port}"
 
     def get(self, port: int, path: str = "/", **headers: str) -> httpx.Response:
@@ -123,17 +123,17 @@ class Preview:
 
 
 @pytest.fixture
-def preview(world: World, quiet: None) -> Iterator[Preview]:
-    world.apply()
-    world.view.show(world.sandbox())
+def preview(api: ApiStack, quiet: None) -> Iterator[Preview]:
+    api.apply()
+    api.view.show(api.sandbox())
     web = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Program)
     sockets = serve(_echo, "127.0.0.1", 0, subprotocols=["vite-hmr"], max_size=None)  # type: ignore[list-item]
-    world.ports.listen(WEB, web.server_port)
-    world.ports.listen(SOCKETS, sockets.socket.getsockname()[1])
+    api.ports.listen(WEB, web.server_port)
+    api.ports.listen(SOCKETS, sockets.socket.getsockname()[1])
     threads = [threading.Thread(target=server.serve_forever) for server in (web, sockets)]
     for thread in threads:
         thread.start()
-    services, users = world.services, {1000}
+    services, users = api.services, {1000}
 
     def user_of_host(uid: int) -> Caller:
         if uid not in users:
@@ -143,17 +143,17 @@ def preview(world: World, quiet: None) -> Iterator[Preview]:
     previews = Previews(
         objects=services.objects,
         registry=services.registry,
-        tokens=world.store.tokens,
+        tokens=api.store.tokens,
         recorder=services.recorder,
-        clock=world.clock,
-        folder=world.folder / "previews",
+        clock=api.clock,
+        folder=api.folder / "previews",
         grants_of=user_of_host,
-        meter=world.meter,
+        meter=api.meter,
     )
 
     def application() -> PreviewApp:
         address = PreviewAddress("http", f"localhost:{server.port}")
-        traffic = Traffic(world.meter)
+        traffic = Traffic(api.meter)
         return PreviewApp(previews, services.forward, services.sandbox_streams, address, Proxies(), traffic)
 
     server = FirstRequestServer(
@@ -161,7 +161,7 @@ def preview(world: World, quiet: None) -> Iterator[Preview]:
     )
     server.start()
     try:
-        yield Preview(world, previews, server, users)
+        yield Preview(api, previews, server, users)
     finally:
         server.stop()
         web.shutdown()
@@ -206,7 +206,7 @@ def test_a_websocket_is_relayed_as_it_is(preview: Preview) -> None:
         preview.previews.void("default", "quickstart")
         with pytest.raises(Exception, match="no close frame"):
             client.recv(timeout=30)
-    wait_for("its end", lambda: preview.world.meter.gauges["paddock_preview_open_requests",] == 0)
+    wait_for("its end", lambda: preview.api.meter.gauges["paddock_preview_open_requests",] == 0)
 
 
 def test_a_websocket_of_another_page_is_refused(preview: Preview) -> None:
@@ -261,7 +261,7 @@ def test_a_link_dies_with_its_makers_group(preview: Preview) -> None:
         cookie = preview.cookie(WEB)
     assert preview.get(WEB, Cookie=cookie).status_code == 200
     preview.users.clear()
-    preview.world.clock.advance(3)
+    preview.api.clock.advance(3)
     answer = preview.get(WEB, Cookie=cookie)
     assert (answer.status_code, "may not use the sandbox any more" in answer.text) == (401, True)
 
@@ -355,7 +355,7 @@ def test_tls_for_another_host_name_is_misdirected(preview: Preview, tmp_path: Pa
     cert, key = certificate(tmp_path)
 
     def application() -> PreviewApp:
-        services, address = preview.world.services, PreviewAddress("https", f"localhost:{server.port}")
+        services, address = preview.api.services, PreviewAddress("https", f"localhost:{server.port}")
         return PreviewApp(preview.previews, services.forward, services.sandbox_streams, address)
 
     options: Any = {"cert": cert, "key": key, "protocol": PreviewProtocol, "sni_callback": note_server_name}
@@ -397,7 +397,7 @@ def _answer_of(preview: Preview, data: bytes) -> bytes:
     cookie = preview.cookie(RAW)
     request = f"GET / HTTP/1.1\r\nHost: {preview.host(RAW)}\r\nCookie: {cookie}\r\nConnection: close\r\n\r\n"
     with socket.create_server(("127.0.0.1", 0)) as program:
-        preview.world.ports.listen(RAW, program.getsockname()[1])
+        preview.api.ports.listen(RAW, program.getsockname()[1])
 
         def answer() -> None:
             with program.accept()[0] as client:
@@ -415,7 +415,7 @@ def test_requests_and_bytes_are_counted(preview: Preview) -> None:
     preview.get(WEB, Cookie=preview.cookie(WEB))
     preview.get(WEB)
     preview.get(DEAD, Cookie=preview.cookie(DEAD))
-    counted = preview.world.meter.counted
+    counted = preview.api.meter.counted
     outcomes = [labels["outcome"] for name, labels in counted if name == "paddock_preview_requests_total"]
     assert sorted(outcomes) == ["passed", "passed", "passed", "refused", "unavailable"]
     assert ("paddock_preview_bytes_total", {"direction": "out"}) in counted

@@ -18,7 +18,7 @@ from websockets.sync.server import ServerConnection, serve
 from paddock import AsyncPaddock, Paddock, PaddockError
 from tests.api.listeners import API, client, opened, token
 from tests.daemon import wait_for
-from tests.helpers_api import World
+from tests.helpers_api import ApiStack
 
 SANDBOX = f"{API}/namespaces/default/sandboxes/quickstart"
 WEB, SOCKETS, RAW = 8000, 8001, 8002
@@ -91,20 +91,20 @@ def socketed(connection: ServerConnection) -> None:
 
 
 @pytest.fixture
-def sandbox(world: World, quiet: None) -> Iterator[World]:
-    """A running sandbox with programs at three ports; the last answers with `world.raw`."""
-    world.apply()
-    world.view.show(world.sandbox())
+def sandbox(api: ApiStack, quiet: None) -> Iterator[ApiStack]:
+    """A running sandbox with programs at three ports; the last answers with `api.raw`."""
+    api.apply()
+    api.view.show(api.sandbox())
     Program.hold, Program.left = threading.Event(), threading.Event()
     web = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Program)
     sockets = serve(socketed, "127.0.0.1", 0, subprotocols=["chat"], compression=None)  # type: ignore[list-item]
-    world.ports.listen(WEB, web.server_port)
-    world.ports.listen(SOCKETS, sockets.socket.getsockname()[1])
+    api.ports.listen(WEB, web.server_port)
+    api.ports.listen(SOCKETS, sockets.socket.getsockname()[1])
     threads = [threading.Thread(target=serve_forever) for serve_forever in (web.serve_forever, sockets.serve_forever)]
     for thread in threads:
         thread.start()
     try:
-        yield world
+        yield api
     finally:
         Program.hold.set()
         web.shutdown()
@@ -115,10 +115,10 @@ def sandbox(world: World, quiet: None) -> Iterator[World]:
 
 
 @contextlib.contextmanager
-def answering(world: World, data: bytes) -> Iterator[None]:
+def answering(api: ApiStack, data: bytes) -> Iterator[None]:
     """Serve one connection of the port RAW: these bytes to whatever comes, and its end."""
     with socket.create_server(("127.0.0.1", 0)) as listening:
-        world.ports.listen(RAW, listening.getsockname()[1])
+        api.ports.listen(RAW, listening.getsockname()[1])
 
         def one() -> None:
             sock, _ = listening.accept()
@@ -136,11 +136,11 @@ def headers(found: Any) -> dict[str, str]:
     return dict(found)
 
 
-def freed(world: World) -> None:
-    wait_for("all is freed", lambda: not world.services.forward.slots.used_count, 60)
+def freed(api: ApiStack) -> None:
+    wait_for("all is freed", lambda: not api.services.forward.slots.used_count, 60)
 
 
-def test_request_and_answer_pass_without_the_token(sandbox: World) -> None:
+def test_request_and_answer_pass_without_the_token(sandbox: ApiStack) -> None:
     secret = token(sandbox, "user", "default")
     sent = {
         "Content-Type": "application/x-www-form-urlencoded",
@@ -178,7 +178,7 @@ def test_request_and_answer_pass_without_the_token(sandbox: World) -> None:
     assert {(entry.name, entry.detail["port"]) for entry in entries} == {("quickstart", str(WEB))}
 
 
-def test_redirects_and_cookies_keep_to_the_port(sandbox: World) -> None:
+def test_redirects_and_cookies_keep_to_the_port(sandbox: ApiStack) -> None:
     with opened(sandbox), client(sandbox) as local:
         answer = local.get(f"{PROXY}/redirect")
     assert answer.headers.get_list("location") == [
@@ -193,7 +193,7 @@ def test_redirects_and_cookies_keep_to_the_port(sandbox: World) -> None:
         assert name not in answer.headers
 
 
-def test_web_pages_are_refused_with_a_token_too(sandbox: World) -> None:
+def test_web_pages_are_refused_with_a_token_too(sandbox: ApiStack) -> None:
     secret = token(sandbox, "admin")
     document = {"Authorization": f"Bearer {secret}"}
     with (
@@ -217,7 +217,7 @@ def test_web_pages_are_refused_with_a_token_too(sandbox: World) -> None:
         assert remote.get(f"{PROXY}/", headers=second).status_code == 404
 
 
-def test_large_bodies_stream_both_ways(sandbox: World) -> None:
+def test_large_bodies_stream_both_ways(sandbox: ApiStack) -> None:
     def pieces() -> Iterator[bytes]:
         for _ in range(20):
             yield b"x" * MIB
@@ -228,7 +228,7 @@ def test_large_bodies_stream_both_ways(sandbox: World) -> None:
     freed(sandbox)
 
 
-def test_disconnect_ends_the_request_in_the_sandbox(sandbox: World) -> None:
+def test_disconnect_ends_the_request_in_the_sandbox(sandbox: ApiStack) -> None:
     with opened(sandbox), client(sandbox) as local, local.stream("GET", f"{PROXY}/endless") as answer:
         assert next(answer.iter_raw()).startswith(b"first")
         answer.close()
@@ -239,21 +239,21 @@ def test_disconnect_ends_the_request_in_the_sandbox(sandbox: World) -> None:
 @pytest.mark.parametrize(
     "data", [b"", b"SSH-2.0-OpenSSH\r\n", b"HTTP/1.1 999 Odd\r\n\r\n", b"HTTP/1.1 200 OK\r\nX: " + b"y" * 99_999]
 )
-def test_what_is_not_http_is_a_bad_gateway(sandbox: World, data: bytes) -> None:
+def test_what_is_not_http_is_a_bad_gateway(sandbox: ApiStack, data: bytes) -> None:
     with opened(sandbox), client(sandbox) as local, answering(sandbox, data):
         answer = local.get(f"{SANDBOX}/proxy/{RAW}/")
         assert (answer.status_code, answer.json()["reason"]) == (502, "BadGateway")
     freed(sandbox)
 
 
-def test_broken_answers_are_broken_for_the_client(sandbox: World) -> None:
+def test_broken_answers_are_broken_for_the_client(sandbox: ApiStack) -> None:
     half = answering(sandbox, b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhalf")
     with opened(sandbox), client(sandbox) as local, half, pytest.raises(httpx.RemoteProtocolError):
         local.get(f"{SANDBOX}/proxy/{RAW}/")
     freed(sandbox)
 
 
-def test_an_answer_ends_wherever_its_program_closes(sandbox: World) -> None:
+def test_an_answer_ends_wherever_its_program_closes(sandbox: ApiStack) -> None:
     content = (
         b"HTTP/1.1 103 Early Hints\r\n\r\nHTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n"
     )
@@ -270,14 +270,14 @@ def test_an_answer_ends_wherever_its_program_closes(sandbox: World) -> None:
     freed(sandbox)
 
 
-def test_endless_interim_answers_are_a_bad_gateway(sandbox: World) -> None:
+def test_endless_interim_answers_are_a_bad_gateway(sandbox: ApiStack) -> None:
     with opened(sandbox), client(sandbox) as local, answering(sandbox, b"HTTP/1.1 100 Continue\r\n\r\n" * 100_000):
         answer = local.get(f"{SANDBOX}/proxy/{RAW}/")
         assert (answer.status_code, "interim" in answer.json()["message"]) == (502, True)
     freed(sandbox)
 
 
-def test_refusals_name_what_is_wrong(sandbox: World) -> None:
+def test_refusals_name_what_is_wrong(sandbox: ApiStack) -> None:
     with opened(sandbox), client(sandbox) as local:
         for path, code, message in (
             (f"{SANDBOX}/proxy/81/", 409, "nothing listens on port 81"),
@@ -291,7 +291,7 @@ def test_refusals_name_what_is_wrong(sandbox: World) -> None:
     freed(sandbox)
 
 
-def test_websocket_messages_pass_both_ways(sandbox: World) -> None:
+def test_websocket_messages_pass_both_ways(sandbox: ApiStack) -> None:
     with opened(sandbox, host="127.0.0.1") as observed:
         secret = token(sandbox, "user", "default")
         document = {"Authorization": f"Bearer {secret}", "Cookie": "c=1"}
@@ -318,7 +318,7 @@ def test_websocket_messages_pass_both_ways(sandbox: World) -> None:
         freed(sandbox)
 
 
-def test_websocket_refusal_of_the_program_passes(sandbox: World) -> None:
+def test_websocket_refusal_of_the_program_passes(sandbox: ApiStack) -> None:
     with opened(sandbox):
         with pytest.raises(InvalidStatus) as refusal:
             unix_connect(str(sandbox.socket), f"ws://paddock{PROXY}/teapot")
@@ -333,7 +333,7 @@ def test_websocket_refusal_of_the_program_passes(sandbox: World) -> None:
             freed(sandbox)
 
 
-def test_revoked_token_ends_what_is_open(sandbox: World) -> None:
+def test_revoked_token_ends_what_is_open(sandbox: ApiStack) -> None:
     with (
         opened(sandbox, host="127.0.0.1") as observed,
         httpx.Client(base_url=observed.url, verify=False, timeout=60) as remote,
@@ -351,7 +351,7 @@ def test_revoked_token_ends_what_is_open(sandbox: World) -> None:
 
 
 @pytest.mark.parametrize("tcp", [False, True])
-def test_sdk_sends_its_token_to_the_daemon_alone(sandbox: World, tcp: bool) -> None:
+def test_sdk_sends_its_token_to_the_daemon_alone(sandbox: ApiStack, tcp: bool) -> None:
     text = token(sandbox, "user", "default")
     with opened(sandbox, host="127.0.0.1") as listeners:
         server = listeners.url if tcp else f"unix://{sandbox.socket}"
@@ -371,7 +371,7 @@ def test_sdk_sends_its_token_to_the_daemon_alone(sandbox: World, tcp: bool) -> N
     freed(sandbox)
 
 
-def test_async_sdk_reaches_a_port(sandbox: World) -> None:
+def test_async_sdk_reaches_a_port(sandbox: ApiStack) -> None:
     async def ask() -> Any:
         async with (
             AsyncPaddock(f"unix://{sandbox.socket}") as paddock,

@@ -8,7 +8,7 @@ from websockets.exceptions import InvalidStatus
 from websockets.sync.client import unix_connect
 
 from tests.api.listeners import API
-from tests.helpers_api import World
+from tests.helpers_api import ApiStack
 
 ALL = f"{API}/namespaces/default/sandboxes"
 SANDBOX = f"{ALL}/quickstart"
@@ -16,8 +16,8 @@ MERGE = {"Content-Type": "application/merge-patch+json"}
 
 
 @pytest.fixture
-def client(running_world: World) -> Iterator[httpx.Client]:
-    transport = httpx.HTTPTransport(uds=str(running_world.socket), verify=False)
+def client(running_api: ApiStack) -> Iterator[httpx.Client]:
+    transport = httpx.HTTPTransport(uds=str(running_api.socket), verify=False)
     with httpx.Client(transport=transport, base_url="http://paddock", timeout=60) as created:
         yield created
 
@@ -39,15 +39,15 @@ def client(running_world: World) -> Iterator[httpx.Client]:
     ],
 )
 def test_unknown_parameter_is_refused(
-    client: httpx.Client, running_world: World, method: str, path: str, advice: str
+    client: httpx.Client, running_api: ApiStack, method: str, path: str, advice: str
 ) -> None:
     body = {"command": ["true"]} if path.startswith(f"{SANDBOX}/exec") else None
     answer = client.request(method, path, json=body)
     assert (answer.status_code, answer.json()["reason"]) == (400, "BadRequest"), answer.text
     assert advice in answer.json()["message"]
     assert answer.json()["details"]["causes"][0]["field"] in path
-    assert running_world.sandbox().deleted_at is None
-    assert not running_world.streams.asked
+    assert running_api.sandbox().deleted_at is None
+    assert not running_api.streams.asked
 
 
 def test_many_unknown_parameters_are_named_within_bounds(client: httpx.Client) -> None:
@@ -57,11 +57,11 @@ def test_many_unknown_parameters_are_named_within_bounds(client: httpx.Client) -
     assert "and 296 more" in answer.json()["message"]
 
 
-def test_websocket_with_unknown_parameter_is_refused(client: httpx.Client, running_world: World) -> None:
+def test_websocket_with_unknown_parameter_is_refused(client: httpx.Client, running_api: ApiStack) -> None:
     for path in (f"{SANDBOX}/exec?comand=true", f"{SANDBOX}/portforward?prot=80"):
         with pytest.raises(InvalidStatus, match="400"):
-            unix_connect(str(running_world.socket), uri=f"ws://paddock{path}")
-    assert not running_world.streams.asked
+            unix_connect(str(running_api.socket), uri=f"ws://paddock{path}")
+    assert not running_api.streams.asked
 
 
 @pytest.mark.parametrize(
@@ -84,10 +84,10 @@ def test_parameters_of_kubectl_are_known(client: httpx.Client, method: str, path
     assert answer.status_code == 200, answer.text
 
 
-def test_server_side_dry_run_writes_nothing(client: httpx.Client, running_world: World) -> None:
+def test_server_side_dry_run_writes_nothing(client: httpx.Client, running_api: ApiStack) -> None:
     answer = client.patch(f"{SANDBOX}?dryRun=All", content='{"spec": {"priority": 3}}', headers=MERGE)
     assert (answer.status_code, answer.json()["spec"]["priority"]) == (200, 3)
-    assert running_world.sandbox().spec.get("priority", 0) != 3
+    assert running_api.sandbox().spec.get("priority", 0) != 3
 
 
 def test_streaming_list_falls_back_to_list_and_watch(client: httpx.Client) -> None:

@@ -8,7 +8,7 @@ import httpx
 import pytest
 
 from controller.kinds.registry import Kind, discover
-from tests.helpers_api import World
+from tests.helpers_api import ApiStack
 
 API = "/apis/paddock/v1alpha1"
 TABLE = {"Accept": "application/json;as=Table"}
@@ -16,7 +16,7 @@ READ_ONLY = [entry for entry in discover() if entry.read_only]
 
 
 @pytest.fixture
-def client(served: World) -> Iterator[httpx.Client]:
+def client(served: ApiStack) -> Iterator[httpx.Client]:
     transport = httpx.HTTPTransport(uds=str(served.socket), verify=False)
     with httpx.Client(transport=transport, base_url="http://paddock", timeout=60) as created:
         yield created
@@ -100,19 +100,19 @@ def events(client: httpx.Client, **params: Any) -> list[str]:
     return [entry["reason"] for entry in answer.json()["items"]]
 
 
-def test_events_by_fields_and_by_their_object(client: httpx.Client, world: World) -> None:
-    world.apply()
-    world.add_event(world.sandbox(), "Created", "container made")
-    world.clock.advance(5)
-    world.add_event(world.sandbox(), "Failed", "no image", "Warning")
-    world.add_event(world.sandbox(), "Failed", "no image", "Warning")
+def test_events_by_fields_and_by_their_object(client: httpx.Client, api: ApiStack) -> None:
+    api.apply()
+    api.add_event(api.sandbox(), "Created", "container made")
+    api.clock.advance(5)
+    api.add_event(api.sandbox(), "Failed", "no image", "Warning")
+    api.add_event(api.sandbox(), "Failed", "no image", "Warning")
     assert events(client) == ["Created", "Failed"]
     assert events(client, fieldSelector="type=Warning") == ["Failed"]
     assert events(client, fieldSelector="type!=Warning,involvedObject.kind=Sandbox") == ["Created"]
     assert events(client, fieldSelector="reason=Created,involvedObject.name=other") == []
     assert events(client, fieldSelector="metadata.namespace=team") == []
     assert events(client, kind="sandbox", name="quickstart", limit=1) == ["Failed"]
-    assert events(client, uid=world.sandbox().uid, fieldSelector="type=Normal") == ["Created"]
+    assert events(client, uid=api.sandbox().uid, fieldSelector="type=Normal") == ["Created"]
     assert events(client, uid="other") == []
     rows = client.get(f"{API}/events", headers=TABLE).json()["rows"]
     assert rows[1]["cells"][:5] == ["0s (x2)", "Warning", "Failed", "sandbox/quickstart", "no image"]
@@ -124,8 +124,8 @@ def test_a_field_selector_that_cannot_be_read(client: httpx.Client, selector: st
     assert (answer.status_code, "involvedObject.name" in answer.json()["message"]) == (400, True)
 
 
-def test_lists_of_stored_kinds_take_several_terms_too(client: httpx.Client, world: World) -> None:
-    world.apply()
+def test_lists_of_stored_kinds_take_several_terms_too(client: httpx.Client, api: ApiStack) -> None:
+    api.apply()
     sandboxes = f"{API}/sandboxes"
     for selector, count in (
         ("metadata.name=quickstart,metadata.namespace==default", 1),

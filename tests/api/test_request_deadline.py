@@ -10,29 +10,29 @@ from websockets.sync.client import unix_connect
 
 from controller.api.server import request_deadline
 from controller.api.server.server import ApiServer
-from tests.helpers_api import World
+from tests.helpers_api import ApiStack
 
 PATH = "/apis/paddock/v1alpha1/namespaces/default/sandboxes/quickstart"
 
 
 @pytest.fixture
-def hasty(world: World, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
+def hasty(api: ApiStack, monkeypatch: pytest.MonkeyPatch) -> Iterator[ApiStack]:
     """A running sandbox, behind a listener with a zero request deadline."""
     monkeypatch.setattr(request_deadline, "HEAD_SECONDS", 1.5)  # in which a loaded machine has asked
     monkeypatch.setattr(request_deadline, "STALL_SECONDS", 1.5)
-    world.apply()
-    world.view.show(world.sandbox())
-    server = ApiServer(world.app, world.socket, grace_seconds=1)
+    api.apply()
+    api.view.show(api.sandbox())
+    server = ApiServer(api.app, api.socket, grace_seconds=1)
     server.start()
-    yield world
+    yield api
     server.stop()
 
 
 @contextmanager
-def connected(world: World) -> Iterator[socket.socket]:
+def connected(api: ApiStack) -> Iterator[socket.socket]:
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as created:
         created.settimeout(30)
-        created.connect(str(world.socket))
+        created.connect(str(api.socket))
         yield created
 
 
@@ -52,15 +52,15 @@ def until_closed(made: socket.socket) -> bytes:
 @pytest.mark.parametrize(
     "sent", [b"", b"G", b"GET /healthz HTTP/1.1\r\nHost: a\r\nX-Slow: "], ids=["none", "a", "half"]
 )
-def test_missing_request_closes_connection(hasty: World, sent: bytes) -> None:
+def test_missing_request_closes_connection(hasty: ApiStack, sent: bytes) -> None:
     with connected(hasty) as created:
         created.sendall(sent)
         assert until_closed(created).startswith(b"HTTP/1.1 408 ")
 
 
-def answer_to_half_a_body(world: World) -> bytes:
+def answer_to_half_a_body(api: ApiStack) -> bytes:
     """Return all bytes of an answer that needs no body; more of the body comes after it."""
-    with connected(world) as created:
+    with connected(api) as created:
         created.sendall(
             b"POST /healthz HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nContent-Length: 9\r\n\r\n1"
         )
@@ -70,7 +70,7 @@ def answer_to_half_a_body(world: World) -> bytes:
         return data + until_closed(created)
 
 
-def test_rest_of_answered_request_is_not_awaited(hasty: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rest_of_answered_request_is_not_awaited(hasty: ApiStack, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(request_deadline, "HEAD_SECONDS", 60)  # longer than the client waits for the end
     answers: list[bytes] = []
     for seconds in (0.5, 4, 20):  # until the machine, however loaded, has answered before
@@ -81,7 +81,7 @@ def test_rest_of_answered_request_is_not_awaited(hasty: World, monkeypatch: pyte
     assert answers[-1].startswith(b"HTTP/1.1 405 ")
 
 
-def test_slow_response_is_not_cut_off(hasty: World) -> None:
+def test_slow_response_is_not_cut_off(hasty: ApiStack) -> None:
     hasty.streams.log = hasty.streams.run = hasty.streams.endless
     transport = httpx.HTTPTransport(uds=str(hasty.socket), verify=False)
     with (

@@ -18,7 +18,7 @@ from controller.kinds.common.chunk import Chunk
 from controller.service.exec.exec_limits import ExecRules
 from tests.api.test_port_forward import listening
 from tests.daemon import wait_for
-from tests.helpers_api import World, make_world
+from tests.helpers_api import ApiStack, make_api
 
 SANDBOXES = "/apis/paddock/v1alpha1/namespaces/default/sandboxes"
 SANDBOX = f"{SANDBOXES}/quickstart"
@@ -41,27 +41,27 @@ class Flood(Iterator[Chunk]):
 
 
 @pytest.fixture
-def sandbox(tmp_path: Path, quiet: None) -> Iterator[World]:
-    """A served world with a running sandbox, endless streams and a short stall time-out."""
-    world = make_world(tmp_path)
-    server = world.server(stall_seconds=STALL_SECONDS)
+def sandbox(tmp_path: Path, quiet: None) -> Iterator[ApiStack]:
+    """A served API with a running sandbox, endless streams and a short stall time-out."""
+    api = make_api(tmp_path)
+    server = api.server(stall_seconds=STALL_SECONDS)
     server.start()
-    world.apply()
-    root = world.files.root(world.view.show(world.sandbox()).id)
+    api.apply()
+    root = api.files.root(api.view.show(api.sandbox()).id)
     (root / "tmp/much").write_bytes(b"x" * (8 << 20))
-    world.streams.log = world.streams.run = lambda **_: Flood(world.streams.closed)
+    api.streams.log = api.streams.run = lambda **_: Flood(api.streams.closed)
     try:
-        yield world
+        yield api
     finally:
         server.stop()
-        world.files.close()
-        world.store.close()
+        api.files.close()
+        api.store.close()
 
 
-def ask(world: World, path: str, first: int = 100) -> socket.socket:
+def ask(api: ApiStack, path: str, first: int = 100) -> socket.socket:
     """Send a request or WebSocket handshake and read only the first bytes of the response."""
     connection = socket.socket(socket.AF_UNIX)
-    connection.connect(str(world.socket))
+    connection.connect(str(api.socket))
     key = base64.b64encode(os.urandom(16)).decode()
     upgrade = f"Upgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: {key}\r\n"
     if "as=raw" in path:
@@ -78,29 +78,29 @@ def pour(sock: socket.socket) -> None:
         sock.sendall(b"x" * 65536)
 
 
-def commands(world: World) -> bool:
-    return bool(world.services.sandbox_streams._exec_slots._taken)
+def commands(api: ApiStack) -> bool:
+    return bool(api.services.sandbox_streams._exec_slots._taken)
 
 
-HELD: dict[str, tuple[str, Callable[[World], Any]]] = {
-    "logs": (f"{SANDBOX}/logs?follow=true", lambda world: not world.streams.closed.is_set()),
-    "exec": (f"{SANDBOX}/exec?command=yes", lambda world: commands(world) or not world.streams.closed.is_set()),
+HELD: dict[str, tuple[str, Callable[[ApiStack], Any]]] = {
+    "logs": (f"{SANDBOX}/logs?follow=true", lambda api: not api.streams.closed.is_set()),
+    "exec": (f"{SANDBOX}/exec?command=yes", lambda api: commands(api) or not api.streams.closed.is_set()),
     "file": (
         f"{SANDBOX}/files?path=/tmp/much",
-        lambda world: world.services.files.slots.used_count or world.files.open,
+        lambda api: api.services.files.slots.used_count or api.files.open,
     ),
     "archive": (
         f"{SANDBOX}/files/archive?path=/tmp",
-        lambda world: world.services.files.slots.used_count or world.files.open,
+        lambda api: api.services.files.slots.used_count or api.files.open,
     ),
-    "port": (f"{SANDBOX}/portforward?port=80", lambda world: world.services.forward.slots.used_count),
-    "raw port": (f"{SANDBOX}/portforward?port=80&as=raw", lambda world: world.services.forward.slots.used_count),
-    "watch": (f"{SANDBOXES}?watch=1", lambda world: world.services.watches.count),
+    "port": (f"{SANDBOX}/portforward?port=80", lambda api: api.services.forward.slots.used_count),
+    "raw port": (f"{SANDBOX}/portforward?port=80&as=raw", lambda api: api.services.forward.slots.used_count),
+    "watch": (f"{SANDBOXES}?watch=1", lambda api: api.services.watches.count),
 }
 
 
 @pytest.mark.parametrize("what", HELD)
-def test_stalled_client_frees_its_resources(sandbox: World, what: str) -> None:
+def test_stalled_client_frees_its_resources(sandbox: ApiStack, what: str) -> None:
     path, reserved = HELD[what]
     sandbox.services.sandbox_streams.rules = ExecRules(pause_seconds=STALL_SECONDS)
     with listening(sandbox, pour), ask(sandbox, path):
@@ -111,7 +111,7 @@ def test_stalled_client_frees_its_resources(sandbox: World, what: str) -> None:
         wait_for("all is freed", lambda: not reserved(sandbox))
 
 
-def test_paused_reader_of_a_command_loses_nothing(sandbox: World) -> None:
+def test_paused_reader_of_a_command_loses_nothing(sandbox: ApiStack) -> None:
     sandbox.streams.run = lambda **_: iter([*(Chunk("stdout", b"x" * 65536) for _ in range(64)), Chunk("exit", b"0")])
     path, log = HELD["logs"]
     with ask(sandbox, HELD["exec"][0]) as paused, ask(sandbox, path):
@@ -131,7 +131,7 @@ def frame(data: bytes) -> bytes:
 
 
 @pytest.mark.parametrize("what", ["exec", "port", "raw port"])
-def test_unread_disconnect_is_noticed(sandbox: World, what: str) -> None:
+def test_unread_disconnect_is_noticed(sandbox: ApiStack, what: str) -> None:
     never = threading.Event()
     sandbox.streams.run = sandbox.streams.endless
     path, reserved = HELD[what]

@@ -10,7 +10,7 @@ import pytest
 
 from tests.api.listeners import API, certificate, client, opened, token
 from tests.api.test_web_pages import SANDBOXES, code, listeners, raw
-from tests.helpers_api import QUICKSTART, World
+from tests.helpers_api import QUICKSTART, ApiStack
 
 REQUEST = b"POST " + SANDBOXES.encode() + b" HTTP/1.1\r\nHost: paddock\r\nContent-Type: application/yaml\r\n"
 BODY = QUICKSTART.encode()
@@ -39,45 +39,45 @@ REFUSED = {
 
 @pytest.mark.parametrize("listener", ["unix", "tcp"])
 @pytest.mark.parametrize("name", REFUSED)
-def test_what_parsers_read_differently_is_refused(world: World, listener: str, name: str) -> None:
+def test_what_parsers_read_differently_is_refused(api: ApiStack, listener: str, name: str) -> None:
     sent, why = REFUSED[name]
-    with listeners(world) as addresses:
-        reserved = b"Authorization: Bearer " + token(world, "user").encode() + b"\r\nHost: paddock\r\n"
+    with listeners(api) as addresses:
+        reserved = b"Authorization: Bearer " + token(api, "user").encode() + b"\r\nHost: paddock\r\n"
         answer = raw(addresses[listener], sent.replace(b"Host: paddock\r\n", reserved, 1) + HIDDEN)
     assert code(answer) == 400, answer
     assert answer.count(b"HTTP/1.1") - answer.count(b"not HTTP/1.1") == 1, "what follows is not answered"
     assert why in answer
     assert json.loads(answer.partition(b"\r\n\r\n")[2])["kind"] == "Status"
-    assert not world.store.list("Sandbox")[0]
+    assert not api.store.list("Sandbox")[0]
 
 
 @pytest.mark.parametrize("end", [b"\n", b"X-A: b\n\r\n", b"X-A: b\r\n c\r\n\r\n"])
-def test_the_end_of_a_chunked_body_is_as_strict(world: World, end: bytes) -> None:
-    with listeners(world) as addresses:
+def test_the_end_of_a_chunked_body_is_as_strict(api: ApiStack, end: bytes) -> None:
+    with listeners(api) as addresses:
         answer = raw(addresses["unix"], REQUEST + CHUNKED + b"\r\n" + IN_CHUNKS + end + HIDDEN)
     assert (code(answer), answer.count(b"HTTP/1.1 ")) == (400, 1), answer
-    assert not world.store.list("Sandbox")[0]
+    assert not api.store.list("Sandbox")[0]
 
 
-def test_requests_that_are_right_follow_each_other(world: World) -> None:
+def test_requests_that_are_right_follow_each_other(api: ApiStack) -> None:
     last = HIDDEN.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n")
-    with listeners(world) as addresses:
+    with listeners(api) as addresses:
         chunked = REQUEST + CHUNKED + b"\r\n" + IN_CHUNKS + b"X-Trailer: a\r\n\r\n"
         answer = raw(addresses["unix"], HIDDEN + chunked + REQUEST + LENGTH + b"\r\n" + BODY + last)
     assert [int(entry[:3]) for entry in answer.split(b"HTTP/1.1 ")[1:]] == [200, 201, 409, 200]
 
 
-def test_a_head_in_single_bytes_is_read(world: World) -> None:
-    with listeners(world) as addresses, socket.socket(socket.AF_UNIX) as created:
+def test_a_head_in_single_bytes_is_read(api: ApiStack) -> None:
+    with listeners(api) as addresses, socket.socket(socket.AF_UNIX) as created:
         created.connect(addresses["unix"])
         for at in range(len(HIDDEN)):
             created.sendall(HIDDEN[at : at + 1])
         assert created.recv(4096).startswith(b"HTTP/1.1 200 ")
 
 
-def test_tls_is_as_strict(world: World, tmp_path: Path) -> None:
+def test_tls_is_as_strict(api: ApiStack, tmp_path: Path) -> None:
     cert, key = certificate(tmp_path)
-    with opened(world, host="127.0.0.1", cert=cert, key=key) as observed:
+    with opened(api, host="127.0.0.1", cert=cert, key=key) as observed:
         address = urlsplit(observed.url)
         context = ssl.create_default_context(cafile=str(cert))
         with (
@@ -86,5 +86,5 @@ def test_tls_is_as_strict(world: World, tmp_path: Path) -> None:
         ):
             secured.sendall(REFUSED["two lengths"][0])
             assert secured.recv(4096).startswith(b"HTTP/1.1 400 ")
-    with opened(world), client(world) as local:
+    with opened(api), client(api) as local:
         assert local.get(f"{API}/namespaces/default/sandboxes").json()["items"] == []

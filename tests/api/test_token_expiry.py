@@ -16,7 +16,7 @@ from controller.ports.fleet import ManyHosts
 from paddock._client.errors import ClientError
 from tests.api.listeners import API, client, opened, token
 from tests.daemon import wait_for
-from tests.helpers_api import World, make_world
+from tests.helpers_api import ApiStack, make_api
 from tests.raw_client import Paddock
 
 SANDBOX = f"{API}/namespaces/default/sandboxes/quickstart"
@@ -25,34 +25,34 @@ LOG = f"{SANDBOX}/logs?follow=true"
 
 
 @pytest.fixture
-def sandbox(world: World) -> Iterator[World]:
+def sandbox(api: ApiStack) -> Iterator[ApiStack]:
     """Listeners, and a sandbox whose log and commands send one chunk and then nothing."""
-    world.apply()
-    world.view.show(world.sandbox())
-    world.streams.log = world.streams.run = world.streams.endless
-    with opened(world):
-        yield world
+    api.apply()
+    api.view.show(api.sandbox())
+    api.streams.log = api.streams.run = api.streams.endless
+    with opened(api):
+        yield api
 
 
-def revoke(world: World) -> None:
-    world.services.tokens.revoke("ci")
+def revoke(api: ApiStack) -> None:
+    api.services.tokens.revoke("ci")
 
 
-def expire(world: World) -> None:
-    world.clock.advance(3600)
+def expire(api: ApiStack) -> None:
+    api.clock.advance(3600)
 
 
-def exec_(world: World, text: str) -> ClientConnection:
+def exec_(api: ApiStack, text: str) -> ClientConnection:
     headers = {"Authorization": f"Bearer {text}"}
-    return unix_connect(str(world.socket), uri=f"ws://paddock{SANDBOX}/exec?command=cat", additional_headers=headers)
+    return unix_connect(str(api.socket), uri=f"ws://paddock{SANDBOX}/exec?command=cat", additional_headers=headers)
 
 
-def freed(world: World) -> None:
-    assert world.streams.closed.wait(30), "what it had opened in the box is let go of"
+def freed(api: ApiStack) -> None:
+    assert api.streams.closed.wait(30), "what it had opened in the box is let go of"
 
 
 @pytest.mark.parametrize("end", [revoke, expire])
-def test_command_reports_reason_of_its_end(sandbox: World, end: Any) -> None:
+def test_command_reports_reason_of_its_end(sandbox: ApiStack, end: Any) -> None:
     with exec_(sandbox, token(sandbox, "user", name="ci")) as open_:
         assert open_.recv(timeout=30) == b"\x01"
         assert open_.recv(timeout=30) == b"\x01first\n"
@@ -64,7 +64,7 @@ def test_command_reports_reason_of_its_end(sandbox: World, end: Any) -> None:
 
 @pytest.mark.parametrize("end", [revoke, expire])
 @pytest.mark.parametrize("path", [WATCH, LOG])
-def test_open_response_is_cut_off(sandbox: World, path: str, end: Any) -> None:
+def test_open_response_is_cut_off(sandbox: ApiStack, path: str, end: Any) -> None:
     with ExitStack() as stack:
         enter_context = stack.enter_context(client(sandbox, token(sandbox, "viewer", name="ci")))
         pieces = stack.enter_context(enter_context.stream("GET", path, timeout=30)).iter_raw()
@@ -78,8 +78,8 @@ def test_open_response_is_cut_off(sandbox: World, path: str, end: Any) -> None:
 
 
 def test_a_revocation_by_another_daemon_ends_what_is_open(tmp_path: Path, quiet: None) -> None:
-    present = make_world(tmp_path / "a", place=ManyHosts("a"))
-    second = make_world(tmp_path / "b", place=ManyHosts("b"), store=present.store)
+    present = make_api(tmp_path / "a", place=ManyHosts("a"))
+    second = make_api(tmp_path / "b", place=ManyHosts("b"), store=present.store)
     present.apply()
     with ExitStack() as stack:
         stack.enter_context(opened(present))
@@ -96,7 +96,7 @@ def test_a_revocation_by_another_daemon_ends_what_is_open(tmp_path: Path, quiet:
     present.store.close()
 
 
-def test_a_forwarded_port_is_closed(sandbox: World) -> None:
+def test_a_forwarded_port_is_closed(sandbox: ApiStack) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         sandbox.ports.listen(80, listener.getsockname()[1])
         headers = {"Authorization": f"Bearer {token(sandbox, 'user', name='ci')}"}
@@ -113,7 +113,7 @@ def test_a_forwarded_port_is_closed(sandbox: World) -> None:
     wait_for("all is freed", lambda: not sandbox.services.forward.slots.used_count)
 
 
-def test_a_forwarded_port_without_frames_is_closed(sandbox: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_forwarded_port_without_frames_is_closed(sandbox: ApiStack, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PADDOCK_TOKEN", token(sandbox, "user", name="ci"))
     with socket.create_server(("127.0.0.1", 0)) as listener:
         sandbox.ports.listen(80, listener.getsockname()[1])
@@ -131,7 +131,7 @@ def test_a_forwarded_port_without_frames_is_closed(sandbox: World, monkeypatch: 
 
 
 @pytest.mark.parametrize("method", ["GET", "PUT"])
-def test_transfer_is_cut_off(sandbox: World, method: str) -> None:
+def test_transfer_is_cut_off(sandbox: ApiStack, method: str) -> None:
     root = sandbox.files.root("c-quickstart")
     (root / "tmp/x").write_bytes(b"x" * (32 << 20))
     head = (
@@ -149,7 +149,7 @@ def test_transfer_is_cut_off(sandbox: World, method: str) -> None:
     assert (root / "tmp/x").stat().st_size == 32 << 20
 
 
-def test_waiting_exec_is_answered_401(sandbox: World) -> None:
+def test_waiting_exec_is_answered_401(sandbox: ApiStack) -> None:
     answers: list[httpx.Response] = []
     with client(sandbox, token(sandbox, "user", name="ci")) as created:
         asking = threading.Thread(
@@ -165,7 +165,7 @@ def test_waiting_exec_is_answered_401(sandbox: World) -> None:
     freed(sandbox)
 
 
-def test_other_tokens_are_unaffected(sandbox: World) -> None:
+def test_other_tokens_are_unaffected(sandbox: ApiStack) -> None:
     with (
         exec_(sandbox, token(sandbox, "user", name="other")) as open_,
         exec_(sandbox, token(sandbox, "user", name="ci")) as output,

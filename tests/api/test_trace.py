@@ -9,7 +9,7 @@ import structlog
 from websockets.exceptions import InvalidStatus
 from websockets.sync.client import unix_connect
 
-from tests.helpers_api import QUICKSTART, World
+from tests.helpers_api import QUICKSTART, ApiStack
 from tests.plain_logs import configure_plain_logs
 
 API = "/apis/paddock/v1alpha1"
@@ -18,7 +18,7 @@ PARENT = {"traceparent": f"00-{TRACE}-00f067aa0ba902b7-01"}
 
 
 @pytest.fixture
-def client(served: World) -> Iterator[httpx.Client]:
+def client(served: ApiStack) -> Iterator[httpx.Client]:
     transport = httpx.HTTPTransport(uds=str(served.socket), verify=False)
     with httpx.Client(transport=transport, base_url="http://paddock", timeout=60) as created:
         yield created
@@ -57,7 +57,7 @@ def test_refusals_and_what_is_not_there_name_it_too(client: httpx.Client) -> Non
 
 
 def test_a_defect_of_ours_is_found_in_the_log_by_it(
-    client: httpx.Client, served: World, lines: list[Any], monkeypatch: pytest.MonkeyPatch
+    client: httpx.Client, served: ApiStack, lines: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def broken(*_: Any, **__: Any) -> Any:
         raise RuntimeError("broken")
@@ -68,7 +68,7 @@ def test_a_defect_of_ours_is_found_in_the_log_by_it(
     assert [(line["event"], line["trace_id"]) for line in lines] == [("request failed", TRACE)]
 
 
-def test_a_websocket_is_a_request_like_others(served: World) -> None:
+def test_a_websocket_is_a_request_like_others(served: ApiStack) -> None:
     served.apply()
     sandbox = served.sandbox()
     url = "ws://paddock" + f"{API}/namespaces/default/sandboxes/%s/exec?command=true"

@@ -25,7 +25,7 @@ from controller.service.access.access import acting
 from tests.api.listeners import API, client
 from tests.api.test_stalls import Flood
 from tests.daemon import wait_for
-from tests.helpers_api import QUICKSTART, World, make_world
+from tests.helpers_api import QUICKSTART, ApiStack, make_api
 
 ALL = f"{API}/namespaces/default/sandboxes"
 NOTE = "x" * (200 << 10)
@@ -33,33 +33,33 @@ COUNT = 120  # with NOTE: 24 MB
 
 
 @pytest.fixture
-def crowded(tmp_path: Any, quiet: None) -> Iterator[World]:
-    """A served world with many large sandboxes, and one that runs. Clients may pause for long."""
-    world = make_world(tmp_path)
-    world.apply()
-    world.view.show(world.sandbox())
-    large = replace(world.sandbox(), annotations={"example.org/note": NOTE})
-    with world.store.transaction() as transaction:
+def crowded(tmp_path: Any, quiet: None) -> Iterator[ApiStack]:
+    """A served API with many large sandboxes, and one that runs. Clients may pause for long."""
+    api = make_api(tmp_path)
+    api.apply()
+    api.view.show(api.sandbox())
+    large = replace(api.sandbox(), annotations={"example.org/note": NOTE})
+    with api.store.transaction() as transaction:
         for number in range(COUNT):
             transaction.put(replace(large, name=f"large-{number:03}", uid=f"uid-{number}", resource_version=0))
-    server = world.server(stall_seconds=600)
+    server = api.server(stall_seconds=600)
     server.start()
-    yield world
+    yield api
     server.stop()
-    world.services.watches.close()
-    world.files.close()
-    world.store.close()
+    api.services.watches.close()
+    api.files.close()
+    api.store.close()
 
 
 @contextmanager
-def unread(world: World, path: str, count: int) -> Iterator[list[socket.socket]]:
+def unread(api: ApiStack, path: str, count: int) -> Iterator[list[socket.socket]]:
     """Clients that send a request, wait for its first bytes, and read no more."""
     with ExitStack() as undo:
         clients = []
         for _ in range(count):
             link = undo.enter_context(socket.socket(socket.AF_UNIX))
             link.settimeout(60)
-            link.connect(str(world.socket))
+            link.connect(str(api.socket))
             link.sendall(f"GET {path} HTTP/1.1\r\nHost: paddock\r\n\r\n".encode())
             clients.append(link)
         for link in clients:
@@ -83,7 +83,7 @@ def resident_bytes() -> int:
         return int(file.read().split()[1]) * resource.getpagesize()
 
 
-def test_list_with_a_limit_is_cut_by_size(crowded: World) -> None:
+def test_list_with_a_limit_is_cut_by_size(crowded: ApiStack) -> None:
     with client(crowded) as viewer:
         names, query = [], {"limit": "500"}
         while True:
@@ -100,7 +100,7 @@ def test_list_with_a_limit_is_cut_by_size(crowded: World) -> None:
     assert rows["metadata"]["continue"]
 
 
-def test_list_without_a_limit_is_whole(crowded: World) -> None:
+def test_list_without_a_limit_is_whole(crowded: ApiStack) -> None:
     with client(crowded) as viewer:
         answer = viewer.get(ALL)
         rows = viewer.get(ALL, headers={"Accept": "application/json;as=Table"}).json()["rows"]
@@ -122,7 +122,7 @@ def test_list_without_a_limit_is_whole(crowded: World) -> None:
     ],
     ids=["lists", "watches", "resumed watches", "logs"],
 )
-def test_unread_answers_leave_neighbours_alone(crowded: World, path: str, count: int) -> None:
+def test_unread_answers_leave_neighbours_alone(crowded: ApiStack, path: str, count: int) -> None:
     crowded.streams.log = lambda **_: Flood(crowded.streams.closed)
     with client(crowded) as neighbour:
         assert len(neighbour.get(ALL).json()["items"]) == COUNT + 1  # what one reader costs is there before
@@ -137,7 +137,7 @@ def test_unread_answers_leave_neighbours_alone(crowded: World, path: str, count:
     assert grown < 300 << 20, f"{grown >> 20} MiB more"
 
 
-def test_healthy_watcher_beside_unread_ones_loses_nothing(crowded: World) -> None:
+def test_healthy_watcher_beside_unread_ones_loses_nothing(crowded: ApiStack) -> None:
     path = f"{ALL}?watch=1"
     with client(crowded) as viewer, unread(crowded, path, 25), viewer.stream("GET", path) as lines:
         events = (json.loads(line) for line in lines.iter_lines())
@@ -151,7 +151,7 @@ def test_healthy_watcher_beside_unread_ones_loses_nothing(crowded: World) -> Non
     assert changes == [str(number) for number in range(150)]
 
 
-def test_object_that_changes_before_it_is_sent_is_added_once(crowded: World) -> None:
+def test_object_that_changes_before_it_is_sent_is_added_once(crowded: ApiStack) -> None:
     with client(crowded) as viewer, viewer.stream("GET", f"{ALL}?watch=1") as lines:
         wait_for("it watches", lambda: crowded.services.watches.count == 1)
         crowded.change("large-119", annotations={"changed": "yes"})
@@ -170,7 +170,7 @@ def test_object_that_changes_before_it_is_sent_is_added_once(crowded: World) -> 
     assert all(types[0] == "ADDED" for types in document.values())
 
 
-def test_watch_that_lags_by_bytes_ends_with_expired(crowded: World) -> None:
+def test_watch_that_lags_by_bytes_ends_with_expired(crowded: ApiStack) -> None:
     revision = crowded.store.revision()
     with unread(crowded, f"{ALL}?watch=1&resourceVersion={revision}", 1) as (link,):
         wait_for("it watches", lambda: crowded.services.watches.count == 1)
@@ -261,7 +261,7 @@ def test_small_answers_are_never_refused() -> None:
     asyncio.run(run())
 
 
-def test_a_slow_reader_of_a_log_gets_all_of_it(crowded: World) -> None:
+def test_a_slow_reader_of_a_log_gets_all_of_it(crowded: ApiStack) -> None:
     pieces = [f"{number:06}\n".encode() * 1000 for number in range(200)]
     crowded.streams.log = lambda **_: iter([Chunk("stdout", entry) for entry in pieces])
     with client(crowded) as viewer, viewer.stream("GET", f"{ALL}/quickstart/logs") as answer:

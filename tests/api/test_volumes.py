@@ -11,7 +11,7 @@ import pytest
 from tests.api.listeners import API, client, opened, token
 from tests.conftest import HandClock
 from tests.fakes.engine import FakeEngine
-from tests.helpers_api import World, make_world
+from tests.helpers_api import ApiStack, make_api
 
 A = f"{API}/namespaces/team-a/volumes"
 ROOT = Path(__file__).parents[2]
@@ -24,18 +24,18 @@ spec: {template: {image: "a:1", volumes: [{name: used, mountPath: /used, size: 8
 
 
 @pytest.fixture
-def world(tmp_path: Path, quiet: None) -> Iterator[World]:
+def api(tmp_path: Path, quiet: None) -> Iterator[ApiStack]:
     engine = FakeEngine("volumes", clock=HandClock())
     engine.volumes = {("team-a", "kept"): 8 << 20, ("team-a", "used"): 8 << 20, ("team-b", "theirs"): 8 << 20}
     engine.claims = {("team-a", "kept"): "gone"}
-    created = make_world(tmp_path, engine=engine)
+    created = make_api(tmp_path, engine=engine)
     created.apply(USER)
     yield created
     created.store.close()
 
 
-def test_reading_and_deleting(world: World) -> None:
-    with opened(world), client(world) as root:
+def test_reading_and_deleting(api: ApiStack) -> None:
+    with opened(api), client(api) as root:
         names = [entry["metadata"]["name"] for entry in root.get(f"{API}/volumes").json()["items"]]
         assert names == ["kept", "used", "theirs"]
         document = root.get(f"{A}/kept").json()
@@ -62,10 +62,10 @@ def test_reading_and_deleting(world: World) -> None:
         ("kept", "", ["used", "theirs"]),
     ],
 )
-def test_make_prune_removes_what_it_lists(world: World, arguments: str, answer: str, kept: list[str]) -> None:
-    env = {**os.environ, "PADDOCK_VENV": sys.prefix, "PADDOCK_SERVER": f"unix://{world.socket}"}
+def test_make_prune_removes_what_it_lists(api: ApiStack, arguments: str, answer: str, kept: list[str]) -> None:
+    env = {**os.environ, "PADDOCK_VENV": sys.prefix, "PADDOCK_SERVER": f"unix://{api.socket}"}
     line = ["make", "--no-print-directory", "-C", str(ROOT), "prune", f"ARGS={arguments}"]
-    with opened(world), client(world) as root:
+    with opened(api), client(api) as root:
         document = {"PADDOCK_NAMESPACE": "team-a"} if arguments == "kept" else {}
         done = subprocess.run(
             line, env=env | document, input=answer, capture_output=True, text=True, timeout=60, check=True
@@ -80,16 +80,16 @@ def test_make_prune_removes_what_it_lists(world: World, arguments: str, answer: 
     ("role", "namespace", "code"),
     [("operator", "team-a", 200), ("user", "team-a", 403), ("viewer", "team-a", 403), ("admin", "team-b", 404)],
 )
-def test_deleting_takes_an_operator_of_the_namespace(world: World, role: str, namespace: str, code: int) -> None:
-    with opened(world), client(world, token(world, role, namespace)) as created:
+def test_deleting_takes_an_operator_of_the_namespace(api: ApiStack, role: str, namespace: str, code: int) -> None:
+    with opened(api), client(api, token(api, role, namespace)) as created:
         assert created.delete(f"{A}/kept").status_code == code
-    entries = [entry for entry in world.store.audit.entries() if entry.kind == "Volume"]
+    entries = [entry for entry in api.store.audit.entries() if entry.kind == "Volume"]
     assert [entry.outcome for entry in entries] == ["allowed" if code == 200 else "refused"]
 
 
 @pytest.mark.parametrize("name", ["..", "%2e%2e", "k*", "[k]ept", "kept.img", "..%2fteam-b%2ftheirs"])
-def test_a_name_is_no_path_and_no_pattern(world: World, name: str) -> None:
-    with opened(world), client(world, token(world, "operator", "team-a")) as created:
+def test_a_name_is_no_path_and_no_pattern(api: ApiStack, name: str) -> None:
+    with opened(api), client(api, token(api, "operator", "team-a")) as created:
         assert created.delete(f"{A}/{name}").status_code in (404, 405)
         assert created.delete(f"{API}/namespaces/%2a/volumes/theirs").status_code in (403, 404, 405)
-    assert len(world.services.objects.list(world.services.registry.by_word("vol"), None).objects) == 3  # type: ignore[arg-type]
+    assert len(api.services.objects.list(api.services.registry.by_word("vol"), None).objects) == 3  # type: ignore[arg-type]

@@ -12,14 +12,14 @@ import pytest
 
 from controller.service.watch.hub import BOOKMARK_SECONDS, Watches
 from tests.daemon import wait_for
-from tests.helpers_api import QUICKSTART, World
+from tests.helpers_api import QUICKSTART, ApiStack
 
 SANDBOXES = "/apis/paddock/v1alpha1/namespaces/default/sandboxes"
 TABLE = {"Accept": "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"}
 
 
 @pytest.fixture
-def client(served: World) -> Iterator[httpx.Client]:
+def client(served: ApiStack) -> Iterator[httpx.Client]:
     transport = httpx.HTTPTransport(uds=str(served.socket), verify=False, limits=httpx.Limits(max_connections=None))
     with httpx.Client(transport=transport, base_url="http://paddock", timeout=60) as created:
         yield created
@@ -44,7 +44,7 @@ def named(name: str) -> str:
     return QUICKSTART.replace("name: quickstart", f"name: {name}")
 
 
-def test_a_list_says_where_to_watch_from(client: httpx.Client, served: World) -> None:
+def test_a_list_says_where_to_watch_from(client: httpx.Client, served: ApiStack) -> None:
     served.apply()
     listed = client.get(SANDBOXES).json()
     with watching(client, resourceVersion=listed["metadata"]["resourceVersion"]) as events:
@@ -56,7 +56,7 @@ def test_a_list_says_where_to_watch_from(client: httpx.Client, served: World) ->
         assert told(next(events)) == ("DELETED", "quickstart", "3")
 
 
-def test_without_a_revision_it_begins_with_what_is_there_and_a_bookmark(client: httpx.Client, served: World) -> None:
+def test_without_a_revision_it_begins_with_what_is_there_and_a_bookmark(client: httpx.Client, served: ApiStack) -> None:
     served.apply()
     with watching(client, allowWatchBookmarks="true") as events:
         assert [told(next(events)) for _ in range(2)] == [("ADDED", "quickstart", "1"), ("BOOKMARK", "", "1")]
@@ -66,13 +66,13 @@ def test_without_a_revision_it_begins_with_what_is_there_and_a_bookmark(client: 
         assert told(next(events)) == ("BOOKMARK", "", "2")
 
 
-def test_it_ends_when_its_time_is_over_and_says_how_far_it_was(client: httpx.Client, served: World) -> None:
+def test_it_ends_when_its_time_is_over_and_says_how_far_it_was(client: httpx.Client, served: ApiStack) -> None:
     served.apply()
     with watching(client, timeoutSeconds="1", resourceVersion="1", allowWatchBookmarks="1") as events:
         assert [told(event) for event in events] == [("BOOKMARK", "", "1")]
 
 
-def test_everywhere_by_label_by_name_and_as_rows(client: httpx.Client, served: World) -> None:
+def test_everywhere_by_label_by_name_and_as_rows(client: httpx.Client, served: ApiStack) -> None:
     served.apply(f"{named('one')}---\n{named('two').replace('demo', 'web')}", namespace="team")
     everywhere = "/apis/paddock/v1alpha1/sandboxes"
     with watching(client, everywhere, labelSelector="app=web", timeoutSeconds="1") as events:
@@ -84,7 +84,7 @@ def test_everywhere_by_label_by_name_and_as_rows(client: httpx.Client, served: W
     assert row["object"]["metadata"]["resourceVersion"] == "1"
 
 
-def test_each_watcher_gets_rows_as_it_asked(client: httpx.Client, served: World) -> None:
+def test_each_watcher_gets_rows_as_it_asked(client: httpx.Client, served: ApiStack) -> None:
     served.apply()
     plain = {"Accept": "application/json;as=Table"}
     with (
@@ -122,7 +122,7 @@ def test_what_cannot_be_watched_is_refused(
     assert words in answer.json()["message"]
 
 
-def test_a_pruned_revision_is_410(client: httpx.Client, served: World) -> None:
+def test_a_pruned_revision_is_410(client: httpx.Client, served: ApiStack) -> None:
     for name in ("one", "two", "three"):
         served.apply(named(name))
     served.store.prune(keep_changes=1, events_before=0)
@@ -130,15 +130,15 @@ def test_a_pruned_revision_is_410(client: httpx.Client, served: World) -> None:
     assert (answer.status_code, answer.json()["kind"], answer.json()["reason"]) == (410, "Status", "Expired")
 
 
-def limited(world: World, **options: Any) -> Watches:
-    """Replace the world's hub by one with these limits, before it is served."""
-    hub: Watches = world.services.watches
+def limited(api: ApiStack, **options: Any) -> Watches:
+    """Replace the API's hub by one with these limits, before it is served."""
+    hub: Watches = api.services.watches
     for name, value in options.items():
         setattr(hub, f"_{name}", value)
     return hub
 
 
-def test_too_many_are_refused_and_do_not_hinder_other_requests(client: httpx.Client, served: World) -> None:
+def test_too_many_are_refused_and_do_not_hinder_other_requests(client: httpx.Client, served: ApiStack) -> None:
     hub = limited(served, most=60)
     served.apply()
     query = {"watch": "1"}
@@ -153,7 +153,7 @@ def test_too_many_are_refused_and_do_not_hinder_other_requests(client: httpx.Cli
         assert told(next(events))[1] == "quickstart"
 
 
-def test_disconnected_watch_ends_within_2_seconds(client: httpx.Client, served: World) -> None:
+def test_disconnected_watch_ends_within_2_seconds(client: httpx.Client, served: ApiStack) -> None:
     hub, threads = served.services.watches, threading.active_count()
     with watching(client, timeoutSeconds="600"):
         wait_for("it is open", lambda: hub.count == 1)
@@ -161,7 +161,7 @@ def test_disconnected_watch_ends_within_2_seconds(client: httpx.Client, served: 
     assert threading.active_count() <= threads + 3  # the hub's thread, and those that open watches
 
 
-def test_a_client_that_does_not_read_is_cut_and_others_get_everything(client: httpx.Client, served: World) -> None:
+def test_a_client_that_does_not_read_is_cut_and_others_get_everything(client: httpx.Client, served: ApiStack) -> None:
     hub = limited(served, ahead=20)
     served.apply()
     with socket.socket(socket.AF_UNIX) as stalled, watching(client, resourceVersion="1") as events:
@@ -178,7 +178,7 @@ def test_a_client_that_does_not_read_is_cut_and_others_get_everything(client: ht
         assert hub.count == 1
 
 
-def test_a_watch_that_fell_behind_says_410_in_its_last_line(client: httpx.Client, served: World) -> None:
+def test_a_watch_that_fell_behind_says_410_in_its_last_line(client: httpx.Client, served: ApiStack) -> None:
     served.apply()
     with watching(client, resourceVersion="1") as events:
         hub = served.services.watches
@@ -192,14 +192,14 @@ def test_a_watch_that_fell_behind_says_410_in_its_last_line(client: httpx.Client
         assert list(events) == []
 
 
-def test_stopping_the_daemon_ends_watches_cleanly(world: World) -> None:
-    server = world.server()
+def test_stopping_the_daemon_ends_watches_cleanly(api: ApiStack) -> None:
+    server = api.server()
     server.start()
     with httpx.Client(
-        transport=httpx.HTTPTransport(uds=str(world.socket), verify=False), base_url="http://paddock", timeout=60
+        transport=httpx.HTTPTransport(uds=str(api.socket), verify=False), base_url="http://paddock", timeout=60
     ) as client:
         with watching(client) as events:
-            world.services.watches.close()
+            api.services.watches.close()
             assert list(events) == []
         assert client.get(SANDBOXES, params={"watch": "1"}).status_code == 503
     server.stop()

@@ -8,7 +8,7 @@ import httpx
 import pytest
 
 from paddock import Invalid, Paddock
-from tests.helpers_api import World
+from tests.helpers_api import ApiStack
 
 SANDBOXES = "/apis/paddock/v1alpha1/namespaces/default/sandboxes"
 SANDBOX = f"{SANDBOXES}/box"
@@ -21,14 +21,14 @@ def body(name: str = "box", **parts: Any) -> dict[str, Any]:
 
 
 @pytest.fixture
-def client(served: World) -> Iterator[Client]:
+def client(served: ApiStack) -> Iterator[Client]:
     with Client(
         transport=httpx.HTTPTransport(uds=str(served.socket), verify=False), base_url="http://paddock", timeout=60
     ) as created:
         yield created
 
 
-def test_create(client: Client, served: World) -> None:
+def test_create(client: Client, served: ApiStack) -> None:
     answer = client.post(SANDBOXES, json=body(status={"restartCount": 7}))
     assert (answer.status_code, answer.json()) == (201, client.get(SANDBOX).json())
     stored = served.sandbox("box")
@@ -43,7 +43,7 @@ def test_create_what_is_there_already(client: Client) -> None:
     assert answer.json()["details"] == {"kind": "sandboxes", "name": "box"}
 
 
-def test_replace(client: Client, served: World) -> None:
+def test_replace(client: Client, served: ApiStack) -> None:
     client.post(SANDBOXES, json=body())
     served.change("box", status={"restartCount": 2})
     read = client.get(SANDBOX).json()
@@ -59,7 +59,7 @@ def test_replace(client: Client, served: World) -> None:
     assert document["metadata"]["resourceVersion"] == answer.json()["metadata"]["resourceVersion"]
 
 
-def test_replace_what_was_changed_since(client: Client, served: World) -> None:
+def test_replace_what_was_changed_since(client: Client, served: ApiStack) -> None:
     read = client.post(SANDBOXES, json=body()).json()
     served.change("box", labels={"app": "other"})
     answer = client.put(SANDBOX, json=read)
@@ -99,7 +99,7 @@ def test_what_cannot_be_written_is_said_in_words(
 
 
 @pytest.mark.parametrize("namespace", ["UPPER", "*", "team-%1b[2J", "x" * 20_000])
-def test_no_way_in_leads_to_what_is_no_namespace(client: Client, served: World, namespace: str) -> None:
+def test_no_way_in_leads_to_what_is_no_namespace(client: Client, served: ApiStack, namespace: str) -> None:
     answer = client.post(SANDBOXES.replace("default", namespace), json=body())
     assert answer.status_code == 422
     for door in ("apply", "diff"):
@@ -121,7 +121,7 @@ def test_two_documents_are_too_many(client: Client) -> None:
     assert "must be one Sandbox, not 2" in answer.json()["message"]
 
 
-def test_what_policy_refuses_and_what_is_being_deleted(client: Client, served: World) -> None:
+def test_what_policy_refuses_and_what_is_being_deleted(client: Client, served: ApiStack) -> None:
     read = client.post(SANDBOXES, json=body()).json()
     served.refusals.append(("spec.template.user", "root is not allowed here"))
     answer = client.put(SANDBOX, json=read)
@@ -146,7 +146,7 @@ def test_only_a_written_body_has_positions(client: Client) -> None:
     assert "\nbody:2:1: " in broken.json()["message"]
 
 
-def test_documents_of_the_sdk_have_no_positions(served: World) -> None:
+def test_documents_of_the_sdk_have_no_positions(served: ApiStack) -> None:
     wrong = {"kind": "Sandbox", "metadata": {"name": "box"}, "spec": {"priority": "high"}}
     text = "kind: Sandbox\napiVersion: paddock/v1alpha1\nmetadata: {name: box}\nspec: {priority: high}\n"
     with Paddock(f"unix://{served.socket}") as paddock:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.bench.test_claims import at, eyes_on, make_pool
-from tests.contract.store_worlds import BACKENDS
+from tests.contract.store_backends import BACKENDS
 from tests.daemon import running
 from tests.postgres import store_settings
 from tests.raw_client import Paddock

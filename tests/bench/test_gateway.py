@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from tests.daemon import ROOT, RunningDaemon, running, wait_for
-from tests.gateway.conftest import KEY, World
+from tests.gateway.conftest import KEY, GatewayProcess
 
 pytestmark = [pytest.mark.bench]
 _ROUNDS, _STREAMS, _PASSES = 200, 20, 4
@@ -46,13 +46,13 @@ def resident_mib(pid: int) -> float:
     return int(next(line for line in status.splitlines() if line.startswith("VmRSS")).split()[1]) / 1024
 
 
-def streams(world: World) -> list[float]:
+def streams(gateway: GatewayProcess) -> list[float]:
     """Run all streams at once; return the seconds that each took."""
     took: list[float] = []
 
     def follow() -> None:
         start = time.monotonic()
-        stream = world.stream("box", "ticking")
+        stream = gateway.stream("box", "ticking")
         body, has_ended = stream.rest()
         stream.close()
         assert (body.count(b'"tick"'), has_ended) == (250, True), (stream.answer.status, body[-400:])
@@ -70,26 +70,26 @@ def test_gateway(capsys: pytest.CaptureFixture[str]) -> None:
     script = [sys.executable, str(ROOT / "tests" / "gateway" / "scripted_model.py"), "0", KEY]
     with subprocess.Popen(script, stdout=subprocess.PIPE, text=True) as provider:
         assert provider.stdout is not None
-        world = World(int(provider.stdout.readline()))
-        world.target("local")
-        world.start()
+        gateway = GatewayProcess(int(provider.stdout.readline()))
+        gateway.target("local")
+        gateway.start()
         try:
-            world.listen("box", "local")
-            lines = _figures(world)
+            gateway.listen("box", "local")
+            lines = _figures(gateway)
         finally:
-            assert world.child is not None
-            world.child.stop()
-            for connection in world.sockets.values():
+            assert gateway.child is not None
+            gateway.child.stop()
+            for connection in gateway.sockets.values():
                 connection.close()
             provider.kill()
     with capsys.disabled():
         print("\n" + "\n".join(lines))
 
 
-def _figures(world: World) -> list[str]:
-    assert world.child is not None
-    direct = http.client.HTTPConnection("127.0.0.1", world.provider, timeout=60)
-    through = world.connection("box")
+def _figures(gateway: GatewayProcess) -> list[str]:
+    assert gateway.child is not None
+    direct = http.client.HTTPConnection("127.0.0.1", gateway.provider, timeout=60)
+    through = gateway.connection("box")
     lines = []
     for name, body in (("request", _BODY), ("stream", json.dumps({**json.loads(_BODY), "stream": True}))):
         observed = [(one(direct, body), one(through, body)) for _ in range(_ROUNDS)]
@@ -103,16 +103,16 @@ def _figures(world: World) -> list[str]:
             )
     for http_connection in (direct, through):
         http_connection.close()
-    start, usage = time.monotonic(), processor_seconds(world.child.pid)
-    took = streams(world)
-    cores = (processor_seconds(world.child.pid) - usage) / (time.monotonic() - start)
+    start, usage = time.monotonic(), processor_seconds(gateway.child.pid)
+    took = streams(gateway)
+    cores = (processor_seconds(gateway.child.pid) - usage) / (time.monotonic() - start)
     lines.append(f"{_STREAMS} streams of 50 parts/s: {cores:.2f} of a core, the longest took {max(took):.2f} s of 5")
-    lines.append(f"memory of the process: {resident_mib(world.child.pid):.0f} MiB")
-    waiting = world.connection("box")
+    lines.append(f"memory of the process: {resident_mib(gateway.child.pid):.0f} MiB")
+    waiting = gateway.connection("box")
     started_at = time.monotonic()
-    os.kill(world.child.pid, signal.SIGKILL)
-    world.child.stop()
-    world.start()
+    os.kill(gateway.child.pid, signal.SIGKILL)
+    gateway.child.stop()
+    gateway.start()
     waiting.request("GET", "/v1/models")
     assert waiting.getresponse().status == 200
     lines.append(f"killed, and answering again: {time.monotonic() - started_at:.2f} s")

@@ -23,7 +23,7 @@ from controller.service.objects.texts import ObjectTexts
 from controller.store.sql_store import SqlStore
 from tests.bench.test_store import SPEC, status
 from tests.conftest import HandClock
-from tests.contract.store_worlds import BACKENDS, event, instance, make_world, new_sandbox
+from tests.contract.store_backends import BACKENDS, event, instance, make_backend, new_sandbox
 from tests.instance_states import instance_state
 from tests.loop.harness import TINY, LoopHarness
 
@@ -94,14 +94,14 @@ def first_pass(harness: LoopHarness) -> None:
         harness.run_pass()
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_costs_stay_flat(backend: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("dialect", BACKENDS)
+def test_costs_stay_flat(dialect: str, tmp_path: Path) -> None:
     sandbox = sandbox_kind()
     document: dict[str, list[Callable[[], object]]] = {}
-    with ExitStack() as worlds:
+    with ExitStack() as backends:
         for count in (SMALL, LARGE):
             (tmp_path / str(count)).mkdir()
-            store = worlds.enter_context(make_world(backend, tmp_path / str(count))).store()
+            store = backends.enter_context(make_backend(dialect, tmp_path / str(count))).store()
             fill(store, count)
             objects = Objects(store=store, registry=discover(), wake=lambda: None, clock=HandClock(0.0))
             [uid] = [entry.uid for entry in store.instances(["uid-team-7-b-00007"])]
@@ -123,11 +123,11 @@ def test_costs_stay_flat(backend: str, tmp_path: Path) -> None:
             return list_of(sandbox, objects.page(sandbox, limit=PAGE), texts)
 
         again()
-        print(f"\n{backend}: {'':14} {SMALL:>8} ms {LARGE:>8} ms    ratio (allowed 1.3; a claim 7 ms more)")
+        print(f"\n{dialect}: {'':14} {SMALL:>8} ms {LARGE:>8} ms    ratio (allowed 1.3; a claim 7 ms more)")
         for name, (small, large) in rows.items():
-            print(f"{backend}: {name:14} {small:8.2f} ms {large:8.2f} ms {large / small:8.2f}")
+            print(f"{dialect}: {name:14} {small:8.2f} ms {large:8.2f} ms {large / small:8.2f}")
         print(
-            f"{backend}: page of {PAGE} of {LARGE}: {best_ms(first, 5):.1f} ms, of unchanged objects"
+            f"{dialect}: page of {PAGE} of {LARGE}: {best_ms(first, 5):.1f} ms, of unchanged objects"
             f" {best_ms(again, 5):.1f} ms (allowed {ALLOWED_PAGE_MS})"
         )
 

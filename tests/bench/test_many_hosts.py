@@ -27,7 +27,7 @@ from controller.ports.scheduler import Placed, PlacedRecord
 from controller.store.sql_store import SqlStore
 from tests.bench.test_growth import best_ms
 from tests.bench.test_store import SPEC, status
-from tests.contract.store_worlds import instance, new_sandbox
+from tests.contract.store_backends import instance, new_sandbox
 from tests.daemon import start_daemon, wait_for
 from tests.fleet_files import Authority
 from tests.postgres import new_database

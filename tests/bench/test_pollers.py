@@ -19,7 +19,7 @@ import docker as docker_py
 import pytest
 
 from tests.bench.test_cold import bare, kept
-from tests.contract.store_worlds import BACKENDS
+from tests.contract.store_backends import BACKENDS
 from tests.daemon import ROOT, RunningDaemon, running
 from tests.postgres import store_settings
 

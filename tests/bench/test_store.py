@@ -14,8 +14,8 @@ from controller.store import rows
 from controller.store.database import Database
 from controller.store.schema import changes, meta, objects
 from controller.store.sql_store import SqlStore
-from tests.contract.store_worlds import BACKENDS, World, instance, make_world, new_sandbox
-from tests.contract.store_worlds import insert as put
+from tests.contract.store_backends import BACKENDS, Backend, instance, make_backend, new_sandbox
+from tests.contract.store_backends import insert as put
 
 pytestmark = pytest.mark.bench
 COUNT, ROUNDS = 1000, 5
@@ -26,8 +26,8 @@ SPEC = {
 
 
 @pytest.fixture(params=BACKENDS)
-def world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[World]:
-    with make_world(request.param, tmp_path) as created:
+def backend(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Backend]:
+    with make_backend(request.param, tmp_path) as created:
         yield created
 
 
@@ -82,12 +82,12 @@ def bare_list(database: Database) -> int:
         return len(connection.execute(select(objects)).all())
 
 
-def show(world: World, what: str, ours: float, bare: float) -> None:
-    print(f"\n{world.url.split(':')[0]}: {what}: {ours * 1000:.2f} ms, {ours / bare:.2f} times bare SQLAlchemy")
+def show(backend: Backend, what: str, ours: float, bare: float) -> None:
+    print(f"\n{backend.url.split(':')[0]}: {what}: {ours * 1000:.2f} ms, {ours / bare:.2f} times bare SQLAlchemy")
 
 
-def test_apply_a_thousand(world: World) -> None:
-    store = world.store()
+def test_apply_a_thousand(backend: Backend) -> None:
+    store = backend.store()
 
     def apply(round_: int) -> None:
         with store.transaction() as transaction:
@@ -96,14 +96,14 @@ def test_apply_a_thousand(world: World) -> None:
                 transaction.put(replace(stored, namespace=f"ours{round_}", uid=f"{stored.uid}-{round_}"))
 
     ours = best(apply)
-    with world.database() as database:
+    with backend.database() as database:
         bare = best(lambda round_: bare_insert(database, [rows.object_row(stored) for stored in many(f"bare{round_}")]))
-    show(world, f"apply {COUNT} new objects", ours, bare)
+    show(backend, f"apply {COUNT} new objects", ours, bare)
     assert ours / bare < 3
 
 
-def test_record_a_thousand_statuses(world: World) -> None:
-    store = world.store()
+def test_record_a_thousand_statuses(backend: Backend) -> None:
+    store = backend.store()
     stored = put(store, *many("box"))
     ours = best(
         lambda round_: store.record(Writes(statuses=tuple(StatusWrite(entry.ref, status(round_)) for entry in stored)))
@@ -111,35 +111,35 @@ def test_record_a_thousand_statuses(world: World) -> None:
     writes = Writes(statuses=tuple(StatusWrite(entry.ref, status(ROUNDS - 1)) for entry in stored))
     unchanged = best(lambda _: store.record(writes))
     values = [rows.object_row(entry) for entry in stored]
-    with world.database() as database:
+    with backend.database() as database:
         bare = best(lambda round_: bare_update(database, values, round_ + ROUNDS))
-    show(world, f"record {COUNT} statuses", ours, bare)
-    show(world, f"record {COUNT} unchanged statuses", unchanged, bare)
+    show(backend, f"record {COUNT} statuses", ours, bare)
+    show(backend, f"record {COUNT} unchanged statuses", unchanged, bare)
     assert ours < 1.0
 
 
-def test_record_a_thousand_instances(world: World) -> None:
-    store = world.store()
+def test_record_a_thousand_instances(backend: Backend) -> None:
+    store = backend.store()
     instances = {stored.uid: instance(stored) for stored in put(store, *many("box"))}
 
     def again(_: int) -> None:
         instances.update(store.record(Writes(instances=tuple(instances.values()))))
 
-    print(f"\n{world.url.split(':')[0]}: record {COUNT} instances: {best(again) * 1000:.1f} ms")
+    print(f"\n{backend.url.split(':')[0]}: record {COUNT} instances: {best(again) * 1000:.1f} ms")
 
 
-def test_list_a_thousand(world: World) -> None:
-    store = world.store()
+def test_list_a_thousand(backend: Backend) -> None:
+    store = backend.store()
     put(store, *many("box"))
     ours = best(lambda _: store.list("Sandbox"))
-    with world.database() as database:
+    with backend.database() as database:
         bare = best(lambda _: bare_list(database))
-    show(world, f"list {COUNT}", ours, bare)
+    show(backend, f"list {COUNT}", ours, bare)
     assert ours < 0.3
 
 
-def test_single_commits(world: World) -> None:
-    store = world.store()
+def test_single_commits(backend: Backend) -> None:
+    store = backend.store()
     single = 200
 
     def ours_round(round_: int) -> None:
@@ -151,10 +151,10 @@ def test_single_commits(world: World) -> None:
             bare_insert(database, [rows.object_row(new_sandbox(f"bare-{round_}-{number}", spec=SPEC))])
 
     ours = best(ours_round) / single
-    with world.database() as database:
+    with backend.database() as database:
         bare = best(lambda round_: bare_round(database, round_)) / single
-    show(world, f"one commit ({1 / ours:.0f}/s)", ours, bare)
-    print(f"\n{world.url.split(':')[0]}: one get: {best(lambda _: gets(store, single)) / single * 1000:.2f} ms")
+    show(backend, f"one commit ({1 / ours:.0f}/s)", ours, bare)
+    print(f"\n{backend.url.split(':')[0]}: one get: {best(lambda _: gets(store, single)) / single * 1000:.2f} ms")
 
 
 def gets(store: SqlStore, count: int) -> None:
@@ -162,9 +162,9 @@ def gets(store: SqlStore, count: int) -> None:
         store.get("Sandbox", "default", "one-0-0")
 
 
-def test_following(world: World) -> None:
-    store = world.store()
+def test_following(backend: Backend) -> None:
+    store = backend.store()
     put(store, *many("box"))
     observed = best(lambda _: store.changes(0))
     idle = best(lambda _: store.changes(1))
-    print(f"\n{world.url.split(':')[0]}: follow {COUNT} changes {observed * 1000:.1f} ms, none {idle * 1000:.2f} ms")
+    print(f"\n{backend.url.split(':')[0]}: follow {COUNT} changes {observed * 1000:.1f} ms, none {idle * 1000:.2f} ms")

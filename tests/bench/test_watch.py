@@ -13,8 +13,8 @@ from controller.kinds.registry import discover
 from controller.store import rows
 from controller.store.connect import connect
 from tests.bench.test_store import bare_insert
-from tests.contract.store_worlds import new_sandbox
-from tests.helpers_api import QUICKSTART, World, make_world
+from tests.contract.store_backends import new_sandbox
+from tests.helpers_api import QUICKSTART, ApiStack, make_api
 from tests.helpers_fixtures import quiet
 
 __all__ = ["quiet"]
@@ -25,8 +25,8 @@ SANDBOXES = f"{API}/namespaces/default/sandboxes"
 
 
 @pytest.fixture
-def world(tmp_path: Path, quiet: None) -> Iterator[World]:
-    created = make_world(tmp_path)
+def api(tmp_path: Path, quiet: None) -> Iterator[ApiStack]:
+    created = make_api(tmp_path)
     server = created.server()
     server.start()
     yield created
@@ -36,9 +36,9 @@ def world(tmp_path: Path, quiet: None) -> Iterator[World]:
 
 
 @pytest.fixture
-def client(world: World) -> Iterator[httpx.Client]:
+def client(api: ApiStack) -> Iterator[httpx.Client]:
     with httpx.Client(
-        transport=httpx.HTTPTransport(uds=str(world.socket), verify=False), base_url="http://paddock", timeout=60
+        transport=httpx.HTTPTransport(uds=str(api.socket), verify=False), base_url="http://paddock", timeout=60
     ) as created:
         yield created
 
@@ -57,16 +57,16 @@ def best(action: Callable[[int], object]) -> float:
     return min(spent)
 
 
-def test_from_a_commit_to_the_line_at_the_client(world: World, client: httpx.Client) -> None:
+def test_from_a_commit_to_the_line_at_the_client(api: ApiStack, client: httpx.Client) -> None:
     """From before the write is asked for: an upper bound of the time since its commit, which is amid it."""
-    world.apply()
+    api.apply()
     requested, reported, content = [], [], []
     with client.stream("GET", SANDBOXES, params={"watch": "1", "resourceVersion": "1"}) as answer:
         lines = answer.iter_lines()
         for number in range(200):
             changed = QUICKSTART.replace("demo", f"demo-{number}")
             start = time.perf_counter()
-            world.apply(changed)
+            api.apply(changed)
             applied = time.perf_counter()
             next(lines)
             reported.append(time.perf_counter() - start)
@@ -82,19 +82,19 @@ def test_from_a_commit_to_the_line_at_the_client(world: World, client: httpx.Cli
     )
 
 
-def test_list_a_thousand(world: World, client: httpx.Client) -> None:
-    world.apply(documents("box"))
+def test_list_a_thousand(api: ApiStack, client: httpx.Client) -> None:
+    api.apply(documents("box"))
 
     def get(_: int) -> None:
         assert len(client.get(SANDBOXES).json()["items"]) == COUNT
 
-    ours, bare = best(get), best(lambda _: world.store.list("Sandbox"))
+    ours, bare = best(get), best(lambda _: api.store.list("Sandbox"))
     print(
         f"\nlist {COUNT} over the socket: {ours * 1000:.0f} ms; the store alone {bare * 1000:.0f} ms; {ours / bare:.1f}"
     )
 
 
-def test_apply_a_thousand_documents_of_one_file(world: World, client: httpx.Client, tmp_path: Path) -> None:
+def test_apply_a_thousand_documents_of_one_file(api: ApiStack, client: httpx.Client, tmp_path: Path) -> None:
     texts = [documents(f"ours{index}") for index in range(ROUNDS)]
 
     def apply(round_: int) -> None:
@@ -103,8 +103,8 @@ def test_apply_a_thousand_documents_of_one_file(world: World, client: httpx.Clie
 
     ours = best(apply)
     parsed = best(lambda round_: parse("app.yaml", texts[round_], discover()))
-    database = connect(world.store._url)
-    spec = world.store.list("Sandbox")[0][0].spec
+    database = connect(api.store._url)
+    spec = api.store.list("Sandbox")[0][0].spec
 
     def bare_round(round_: int) -> None:
         sandboxes = (new_sandbox(f"bare{round_}-{index}", spec=spec, last_applied=spec) for index in range(COUNT))

@@ -7,16 +7,16 @@ import pytest
 from click.testing import CliRunner, Result
 
 from controller.cli.main import cli
-from tests.helpers_api import QUICKSTART, World
-from tests.helpers_fixtures import quiet, served, world
+from tests.helpers_api import QUICKSTART, ApiStack
+from tests.helpers_fixtures import api, quiet, served
 
-__all__ = ["quiet", "served", "world"]
+__all__ = ["api", "quiet", "served"]
 Run = Callable[..., Result]
 
 
 @pytest.fixture
-def paddock(served: World) -> Run:
-    """Run `paddock ...` against the served world."""
+def paddock(served: ApiStack) -> Run:
+    """Run `paddock ...` against the served API."""
 
     def run(*words: str, stdin: bytes | str | None = None) -> Result:
         return CliRunner().invoke(cli, ["--server", f"unix://{served.socket}", *words], input=stdin)

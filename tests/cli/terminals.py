@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from fcntl import ioctl
 
-from tests.helpers_api import World
+from tests.helpers_api import ApiStack
 
 _SECONDS = 60
 _STYLE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
@@ -62,8 +62,8 @@ class Screen:
 
 
 @contextmanager
-def on_terminal(served: World, *words: str, **environment: str) -> Iterator[Screen]:
-    """Run `paddock ...` against the served world on a terminal of 40 rows and 160 columns."""
+def on_terminal(served: ApiStack, *words: str, **environment: str) -> Iterator[Screen]:
+    """Run `paddock ...` against the served API on a terminal of 40 rows and 160 columns."""
     ours, theirs = pty.openpty()
     ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 160, 0, 0))
     command = [sys.executable, "-m", "controller", "--server", f"unix://{served.socket}", *words]

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import Run
-from tests.helpers_api import QUICKSTART, World
+from tests.helpers_api import QUICKSTART, ApiStack
 
 Spec = Callable[..., str]
 OTHER = QUICKSTART.replace("name: quickstart", "name: other")
@@ -34,7 +34,7 @@ def test_folders_stdin_and_several_files(paddock: Run, spec: Spec, tmp_path: Pat
     assert both.stdout == "sandbox.paddock/other unchanged\nsandbox.paddock/quickstart unchanged\n"
 
 
-def test_problems_go_to_stderr_with_their_position(paddock: Run, spec: Spec, served: World) -> None:
+def test_problems_go_to_stderr_with_their_position(paddock: Run, spec: Spec, served: ApiStack) -> None:
     path = spec(f"{OTHER}---\n{QUICKSTART.replace('512Mi', '512m')}")
     done = paddock("apply", "-f", path)
     assert (done.exit_code, done.stdout) == (1, "")
@@ -45,7 +45,7 @@ def test_problems_go_to_stderr_with_their_position(paddock: Run, spec: Spec, ser
     assert served.store.list("Sandbox")[0] == []
 
 
-def test_a_server_dry_run_compares_and_writes_nothing(paddock: Run, spec: Spec, served: World) -> None:
+def test_a_server_dry_run_compares_and_writes_nothing(paddock: Run, spec: Spec, served: ApiStack) -> None:
     done = paddock("apply", "-f", spec(), "--dry-run=server")
     assert done.stdout == "sandbox.paddock/quickstart created (server dry run)\n"
     assert served.store.list("Sandbox")[0] == []
@@ -62,7 +62,7 @@ def test_a_client_dry_run_needs_no_daemon(paddock: Run, spec: Spec) -> None:
     assert f"Sandbox `other` is already defined at {path}:13" in bad.stderr
 
 
-def test_the_namespace_of_the_command_is_for_documents_without_one(paddock: Run, spec: Spec, served: World) -> None:
+def test_the_namespace_of_the_command_is_for_documents_without_one(paddock: Run, spec: Spec, served: ApiStack) -> None:
     assert paddock("apply", "-f", spec(), "-n", "team").exit_code == 0
     assert served.sandbox(namespace="team").name == "quickstart"
     text = QUICKSTART.replace("  name: quickstart", "  name: quickstart\n  namespace: own")

@@ -5,13 +5,13 @@ from collections.abc import Callable
 import pytest
 
 from tests.cli.conftest import Run
-from tests.helpers_api import QUICKSTART, World
+from tests.helpers_api import QUICKSTART, ApiStack
 
 Spec = Callable[..., str]
 OTHER = QUICKSTART.replace("name: quickstart", "name: other")
 
 
-def test_prune_prints_pruned_objects(paddock: Run, spec: Spec, served: World) -> None:
+def test_prune_prints_pruned_objects(paddock: Run, spec: Spec, served: ApiStack) -> None:
     paddock("apply", "-f", spec(f"{QUICKSTART}---\n{OTHER}"), "--applyset", "web")
     pruning = ("-f", spec(OTHER), "--applyset", "web", "--prune")
     lines = "sandbox.paddock/other {}\nsandbox.paddock/quickstart pruned{}\n"
@@ -42,7 +42,7 @@ def test_conflicting_options_are_a_usage_error(
     assert (done.exit_code, said in done.stderr) == (2, True)
 
 
-def test_an_empty_file_prunes_only_with_allow_empty(paddock: Run, spec: Spec, served: World) -> None:
+def test_an_empty_file_prunes_only_with_allow_empty(paddock: Run, spec: Spec, served: ApiStack) -> None:
     paddock("apply", "-f", spec(), "--applyset", "web")
     prune = ("apply", "-f", "-", "--applyset", "web", "--prune")
     output = paddock(*prune, stdin="# nothing\n")
@@ -51,7 +51,7 @@ def test_an_empty_file_prunes_only_with_allow_empty(paddock: Run, spec: Spec, se
     assert paddock(*prune, "--allow-empty", stdin="# nothing\n").stdout == "sandbox.paddock/quickstart pruned\n"
 
 
-def test_delete_passes_cascade_on(paddock: Run, spec: Spec, served: World) -> None:
+def test_delete_passes_cascade_on(paddock: Run, spec: Spec, served: ApiStack) -> None:
     owned = OTHER.replace("name: other", "name: other\n  ownerReferences: [{kind: Sandbox, name: quickstart}]")
     paddock("apply", "-f", spec(f"{QUICKSTART}---\n{owned}"))
     assert paddock("delete", "sb/quickstart", "--no-wait", "--cascade=orphan").exit_code == 0

@@ -14,7 +14,7 @@ from controller.policy.sandbox import render
 from controller.service.sandbox.attest import Attest
 from tests.cli.conftest import Run
 from tests.fakes.inside import inside_of
-from tests.helpers_api import View, World
+from tests.helpers_api import ApiStack, View
 from tests.snapshots import snapshot_with
 
 NewSandbox = Callable[..., None]
@@ -32,20 +32,20 @@ class Looking(View):
 
 
 @pytest.fixture
-def sandbox(world: World) -> NewSandbox:
+def sandbox(api: ApiStack) -> NewSandbox:
     """Factory of a running sandbox, rendered but for the given changes. Request it before `paddock`."""
     view, expected = Looking(), dict[str, Sandbox]()
     attest = Attest(
-        objects=world.services.objects,
+        objects=api.services.objects,
         engine=view,
-        clock=world.clock,
-        snapshot=lambda: snapshot_with(world.clock.now(), "i-1", expected, view.seen),
+        clock=api.clock,
+        snapshot=lambda: snapshot_with(api.clock.now(), "i-1", expected, view.seen),
     )
-    world.services = replace(world.services, attest=attest)
+    api.services = replace(api.services, attest=attest)
 
     def make(**changes: object) -> None:
-        world.apply()
-        obj = world.sandbox()
+        api.apply()
+        obj = api.sandbox()
         spec = SandboxSpec.model_validate(obj.spec)
         assert spec.template is not None
         config = render(spec, spec.template, name=obj.name, uid=obj.uid, policy=Policy()).config
@@ -110,8 +110,8 @@ def test_json_output(sandbox: NewSandbox, paddock: Run) -> None:
     assert wrong == [{"name": "seccomp", "found": "none", "wanted": "filter", "holds": False}]
 
 
-def test_before_the_first_attestation(world: World, paddock: Run) -> None:
-    world.apply()
+def test_before_the_first_attestation(api: ApiStack, paddock: Run) -> None:
+    api.apply()
     done = paddock("attest", "quickstart")
     assert done.exit_code != 0
     assert "try again in a moment" in done.stderr

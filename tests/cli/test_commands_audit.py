@@ -8,13 +8,13 @@ from sqlalchemy import text
 
 from controller.kinds.access.audit import AuditEntry
 from controller.store.sql_store import SqlStore
-from tests.helpers_api import World
+from tests.helpers_api import ApiStack
 from tests.store.upgrade import audit_0010
 
 Run = Callable[..., Result]
 
 
-def test_audit_lists_requests(paddock: Run, served: World) -> None:
+def test_audit_lists_requests(paddock: Run, served: ApiStack) -> None:
     assert paddock("audit").stderr == "No entries found.\n"
     served.apply()
     entry = AuditEntry(served.clock.now(), "eve", "tcp 192.0.2.7", "exec", outcome="refused", detail={"a": [1, 2]})
@@ -29,7 +29,7 @@ def test_audit_lists_requests(paddock: Run, served: World) -> None:
     assert paddock("audit", "--since", "1h").stderr == "No entries found.\n"  # the clock of tests is an old one
 
 
-def of_another_host(served: World, *numbers: int) -> None:
+def of_another_host(served: ApiStack, *numbers: int) -> None:
     """Entries of the daemon of host b, as it would append them."""
     at = served.clock.now()
     entries = [AuditEntry(at + number, "eve", "", "exec", "Sandbox", "default", f"box-{number}") for number in numbers]
@@ -39,7 +39,7 @@ def of_another_host(served: World, *numbers: int) -> None:
     store.close()
 
 
-def test_writers_are_shown_where_there_are_several(paddock: Run, served: World) -> None:
+def test_writers_are_shown_where_there_are_several(paddock: Run, served: ApiStack) -> None:
     served.apply()
     assert paddock("audit", "-o", "wide").output.splitlines()[0].split()[:2] == ["TIME", "WRITER"]
     of_another_host(served, 5, 6)
@@ -52,7 +52,7 @@ def test_writers_are_shown_where_there_are_several(paddock: Run, served: World) 
     assert "box-6" in of_b[1]
 
 
-def test_verify_compares_with_an_earlier_result(paddock: Run, served: World) -> None:
+def test_verify_compares_with_an_earlier_result(paddock: Run, served: ApiStack) -> None:
     served.apply()
     first, mark = paddock("audit", "verify").output.splitlines()
     assert first == "1 entries are unchanged"
@@ -68,7 +68,7 @@ def test_verify_compares_with_an_earlier_result(paddock: Run, served: World) -> 
     assert "chain of host: entry 1 was changed" in broken.output
 
 
-def test_verify_names_the_broken_chain_of_several(paddock: Run, served: World) -> None:
+def test_verify_names_the_broken_chain_of_several(paddock: Run, served: ApiStack) -> None:
     served.apply()
     of_another_host(served, 1, 2, 3)
     first, *marks = paddock("audit", "verify").output.splitlines()
@@ -85,7 +85,7 @@ def test_verify_names_the_broken_chain_of_several(paddock: Run, served: World) -
     assert "entry 3 of b differs from the expected one" in paddock("audit", "verify", *expected).output
 
 
-def test_verify_takes_lines_of_older_versions(paddock: Run, served: World) -> None:
+def test_verify_takes_lines_of_older_versions(paddock: Run, served: ApiStack) -> None:
     """They had one chain for all, and lines without a writer."""
     audit_0010.SqlAudit(served.store._reading, served.store._changing, audit_0010.ChainEnd()).append(
         [AuditEntry(1.0, "eve", "", "exec"), AuditEntry(2.0, "eve", "", "exec")]
@@ -98,6 +98,6 @@ def test_verify_takes_lines_of_older_versions(paddock: Run, served: World) -> No
     assert paddock("audit").output.splitlines()[1].split()[1] == "-"
 
 
-def change(served: World, statement: str) -> None:
+def change(served: ApiStack, statement: str) -> None:
     with served.store._changing("test") as connection:
         connection.execute(text(statement))

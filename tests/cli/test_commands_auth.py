@@ -9,21 +9,21 @@ from click.testing import CliRunner, Result
 
 from controller.cli.main import cli
 from tests.api.listeners import opened, token
-from tests.helpers_api import World
+from tests.helpers_api import ApiStack
 
 Run = Callable[..., Result]
 
 
 @pytest.fixture
-def listeners(world: World) -> Iterator[World]:
-    world.apply()
-    with opened(world, host="127.0.0.1") as created:
-        world.tcp = created.url  # type: ignore[attr-defined]
-        yield world
+def listeners(api: ApiStack) -> Iterator[ApiStack]:
+    api.apply()
+    with opened(api, host="127.0.0.1") as created:
+        api.tcp = created.url  # type: ignore[attr-defined]
+        yield api
 
 
 @pytest.fixture
-def paddock(listeners: World) -> Run:
+def paddock(listeners: ApiStack) -> Run:
     def run(*words: str, tcp: bool = False, **environment: str) -> Result:
         server = listeners.tcp if tcp else f"unix://{listeners.socket}"  # type: ignore[attr-defined]
         return CliRunner().invoke(cli, ["--server", server, *words], env=environment)
@@ -31,7 +31,7 @@ def paddock(listeners: World) -> Run:
     return run
 
 
-def test_whoami(paddock: Run, listeners: World) -> None:
+def test_whoami(paddock: Run, listeners: ApiStack) -> None:
     mine = paddock("auth", "whoami").output.splitlines()
     assert mine[1].split() == ["ROLE", "NAMESPACES", "BOUNDS"]
     assert mine[2].split() == ["admin", "*", "none"]
@@ -45,7 +45,7 @@ def test_whoami(paddock: Run, listeners: World) -> None:
     assert '"role": "user"' in paddock("auth", "whoami", "-o", "json", PADDOCK_TOKEN=text).output
 
 
-def test_can_i(paddock: Run, listeners: World) -> None:
+def test_can_i(paddock: Run, listeners: ApiStack) -> None:
     text = token(listeners, "user", "team-a")
     assert paddock("auth", "can-i", "create", "sb", "-n", "team-a", PADDOCK_TOKEN=text).output == "yes\n"
     assert paddock("auth", "can-i", "exec", "sandbox/x", "-n", "team-a", PADDOCK_TOKEN=text).exit_code == 0

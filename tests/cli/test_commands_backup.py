@@ -8,12 +8,12 @@ from click.testing import Result
 
 from controller.store.sql_store import SqlStore
 from tests.api.listeners import opened, token
-from tests.helpers_api import World
+from tests.helpers_api import ApiStack
 
 Run = Callable[..., Result]
 
 
-def test_a_backup_holds_the_store(paddock: Run, served: World, tmp_path: Path) -> None:
+def test_a_backup_holds_the_store(paddock: Run, served: ApiStack, tmp_path: Path) -> None:
     served.apply()
     file = tmp_path / "copy.db"
     done = paddock("backup", str(file))
@@ -28,7 +28,7 @@ def test_a_backup_holds_the_store(paddock: Run, served: World, tmp_path: Path) -
     assert "file exists" in paddock("backup", str(file)).output
 
 
-def test_a_planted_file_receives_no_backup(paddock: Run, served: World, tmp_path: Path) -> None:
+def test_a_planted_file_receives_no_backup(paddock: Run, served: ApiStack, tmp_path: Path) -> None:
     path = tmp_path / "other"
     path.write_text("mine")
     (tmp_path / ".a.db.part").symlink_to(path)
@@ -40,7 +40,7 @@ def test_a_planted_file_receives_no_backup(paddock: Run, served: World, tmp_path
     assert path.read_text() == "mine"
 
 
-def test_a_failed_backup_leaves_no_file(paddock: Run, served: World, tmp_path: Path) -> None:
+def test_a_failed_backup_leaves_no_file(paddock: Run, served: ApiStack, tmp_path: Path) -> None:
     served.store.close()
     assert paddock("backup", str(tmp_path / "copy.db")).exit_code == 1
     assert paddock("backup", str(tmp_path / "none" / "copy.db")).exit_code == 1
@@ -48,14 +48,14 @@ def test_a_failed_backup_leaves_no_file(paddock: Run, served: World, tmp_path: P
     assert not [path for path in tmp_path.iterdir() if "copy" in path.name]
 
 
-def test_backup_needs_an_admin_of_all_namespaces(world: World, tmp_path: Path) -> None:
+def test_backup_needs_an_admin_of_all_namespaces(api: ApiStack, tmp_path: Path) -> None:
     from click.testing import CliRunner
 
     from controller.cli.main import cli
 
-    with opened(world):
-        arguments = ["--server", f"unix://{world.socket}", "backup", str(tmp_path / "copy.db")]
-        environment = {"PADDOCK_TOKEN": token(world, "admin", "default")}
+    with opened(api):
+        arguments = ["--server", f"unix://{api.socket}", "backup", str(tmp_path / "copy.db")]
+        environment = {"PADDOCK_TOKEN": token(api, "admin", "default")}
         done = CliRunner().invoke(cli, arguments, env=environment)
     assert done.exit_code == 1
     assert "it needs the role admin in every namespace" in done.output

@@ -13,18 +13,18 @@ import pytest
 from controller.cli.objects.patch import ObjectRef
 from controller.kinds.registry import Kind, discover
 from tests.cli.conftest import Run
-from tests.helpers_api import QUICKSTART, World
+from tests.helpers_api import QUICKSTART, ApiStack
 
 OTHER = QUICKSTART.replace("name: quickstart", "name: other").replace("app: demo", "app: web")
 
 
 @pytest.fixture
-def two(served: World) -> World:
+def two(served: ApiStack) -> ApiStack:
     served.apply(f"{QUICKSTART}---\n{OTHER}")
     return served
 
 
-def test_patch(paddock: Run, two: World, tmp_path: Path) -> None:
+def test_patch(paddock: Run, two: ApiStack, tmp_path: Path) -> None:
     done = paddock("patch", "sb", "quickstart", "-p", "{spec: {runState: Suspended}}")
     assert (done.exit_code, done.stdout) == (0, "sandbox.paddock/quickstart patched\n")
     again = paddock("patch", "sb/quickstart", "-p", '{"spec": {"runState": "Suspended"}}')
@@ -37,7 +37,7 @@ def test_patch(paddock: Run, two: World, tmp_path: Path) -> None:
     assert two.sandbox().spec["runState"] == "Suspended"
 
 
-def test_label_and_annotate(paddock: Run, two: World) -> None:
+def test_label_and_annotate(paddock: Run, two: ApiStack) -> None:
     done = paddock("label", "sb", "quickstart", "other", "tier=db", "example.org/x=")
     assert done.stdout == "sandbox.paddock/quickstart labeled\nsandbox.paddock/other labeled\n"
     assert two.sandbox().labels == {"app": "demo", "tier": "db", "example.org/x": ""}
@@ -58,7 +58,7 @@ def test_label_and_annotate(paddock: Run, two: World) -> None:
     )
 
 
-def test_set(paddock: Run, two: World) -> None:
+def test_set(paddock: Run, two: ApiStack) -> None:
     assert paddock("set", "image", "sb/quickstart", "sb/other", "other:2").stdout == (
         "sandbox.paddock/quickstart image updated\nsandbox.paddock/other image updated\n"
     )
@@ -84,14 +84,14 @@ def test_set(paddock: Run, two: World) -> None:
     assert two.sandbox().spec["template"]["image"] == "other:2"
 
 
-def test_on_suspend_is_set_for_a_whole_namespace(paddock: Run, two: World) -> None:
+def test_on_suspend_is_set_for_a_whole_namespace(paddock: Run, two: ApiStack) -> None:
     assert paddock("set", "on-suspend", "sandboxes", "--all", "Discard").exit_code == 0
     done = paddock("set", "on-suspend", "sandboxes", "--all", "KeepFiles")
     assert done.stdout == "sandbox.paddock/other onSuspend updated\nsandbox.paddock/quickstart onSuspend updated\n"
     assert two.sandbox().spec["lifecycle"]["onSuspend"] == "KeepFiles"
 
 
-def test_template_fields_are_set_on_the_template(paddock: Run, two: World) -> None:
+def test_template_fields_are_set_on_the_template(paddock: Run, two: ApiStack) -> None:
     document = {"apiVersion": "paddock/v1alpha1", "kind": "SandboxTemplate", "metadata": {"name": "py"}}
     two.apply(json.dumps({**document, "spec": {"image": "a:1"}}))
     sandbox = {**document, "kind": "Sandbox", "metadata": {"name": "box"}, "spec": {"templateRef": {"name": "py"}}}
@@ -127,7 +127,7 @@ WRONG_WORDS: list[tuple[list[str], int, str]] = [
 ]
 
 
-def test_wrong_arguments_are_reported(paddock: Run, two: World) -> None:
+def test_wrong_arguments_are_reported(paddock: Run, two: ApiStack) -> None:
     for arguments, code, output in WRONG_WORDS:
         done = paddock(*arguments)
         assert (done.exit_code, output in done.stderr) == (code, True), (arguments, done.stderr)
@@ -155,7 +155,7 @@ def left_behind(folder: Path) -> list[str]:
     return [name for name in os.listdir(folder) if name.startswith("paddock-edit-")]
 
 
-def test_edit(paddock: Run, two: World, editor: Callable[..., Path], tmp_path: Path) -> None:
+def test_edit(paddock: Run, two: ApiStack, editor: Callable[..., Path], tmp_path: Path) -> None:
     path = editor("sed -i 's/512Mi/1Gi/; s/app: demo/app: new/' \"$1\"")
     done = paddock("edit", "sb/quickstart")
     assert (done.exit_code, done.stdout) == (0, "sandbox.paddock/quickstart edited\n")
@@ -167,7 +167,7 @@ def test_edit(paddock: Run, two: World, editor: Callable[..., Path], tmp_path: P
 
 @pytest.mark.parametrize(("line", "said"), [("true", "no changes made"), (': > "$1"', "saved file was empty")])
 def test_edit_is_cancelled(
-    paddock: Run, two: World, editor: Callable[..., Path], tmp_path: Path, line: str, said: str
+    paddock: Run, two: ApiStack, editor: Callable[..., Path], tmp_path: Path, line: str, said: str
 ) -> None:
     editor(line)
     done = paddock("edit", "sb/quickstart")
@@ -176,7 +176,7 @@ def test_edit_is_cancelled(
     assert (two.sandbox().generation, left_behind(tmp_path)) == (1, [])
 
 
-def test_edit_reopens_with_the_error(paddock: Run, two: World, editor: Callable[..., Path]) -> None:
+def test_edit_reopens_with_the_error(paddock: Run, two: ApiStack, editor: Callable[..., Path]) -> None:
     path = editor(
         "sed -i 's/memory: 512Mi/memroy: 512Mi/' \"$1\"",
         "sed -i 's/memroy: 512Mi/memory: 1Mi/' \"$1\"",
@@ -191,7 +191,7 @@ def test_edit_reopens_with_the_error(paddock: Run, two: World, editor: Callable[
 
 
 def test_cancelled_edit_after_an_error_keeps_a_copy(
-    paddock: Run, two: World, editor: Callable[..., Path], tmp_path: Path
+    paddock: Run, two: ApiStack, editor: Callable[..., Path], tmp_path: Path
 ) -> None:
     editor("sed -i 's/name: quickstart/name: other/' \"$1\"")
     done = paddock("edit", "sb/quickstart")
@@ -201,7 +201,7 @@ def test_cancelled_edit_after_an_error_keeps_a_copy(
     assert len(left_behind(tmp_path)) == 1
 
 
-def test_edit_merges_after_a_conflict(paddock: Run, two: World, editor: Callable[..., Path]) -> None:
+def test_edit_merges_after_a_conflict(paddock: Run, two: ApiStack, editor: Callable[..., Path]) -> None:
     command = f"{sys.executable} -m controller --server unix://{two.socket} label sb/quickstart by=them"
     path = editor(f"sed -i 's/512Mi/1Gi/' \"$1\"; {command} >&2", "echo '# mine' >> \"$1\"")
     done = paddock("edit", "sb/quickstart")
@@ -211,7 +211,7 @@ def test_edit_merges_after_a_conflict(paddock: Run, two: World, editor: Callable
     assert (stored.spec["resources"]["limits"]["memory"], stored.labels) == ("1Gi", {"app": "demo", "by": "them"})
 
 
-def test_edit_without_an_editor(paddock: Run, two: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_edit_without_an_editor(paddock: Run, two: ApiStack, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("VISUAL", "/nowhere/ed")
     done = paddock("edit", "sb/quickstart")
     assert (done.exit_code, "set EDITOR to an installed one" in done.stderr) == (1, True)
@@ -227,7 +227,7 @@ spec: {templateRef: {name: python}, warmReplicas: 2}
 """
 
 
-def test_scale(paddock: Run, served: World) -> None:
+def test_scale(paddock: Run, served: ApiStack) -> None:
     served.apply(f"{QUICKSTART}---\n{POOL}")
     assert paddock("scale", "sbp/python", "--replicas", "5").stdout == "sandboxpool.paddock/python scaled\n"
     assert paddock("scale", "sbp/python", "--replicas", "5").stdout == "sandboxpool.paddock/python scaled (no change)\n"
@@ -247,7 +247,7 @@ def _pool_kind() -> Kind:
     return word
 
 
-def test_set_heeds_changes_of_the_spec_alone(paddock: Run, two: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_set_heeds_changes_of_the_spec_alone(paddock: Run, two: ApiStack, monkeypatch: pytest.MonkeyPatch) -> None:
     read, once = ObjectRef.read, [lambda: two.set_ready("False", "Starting", "x")]
 
     def raced(ref: ObjectRef, client: Any) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from click.testing import CliRunner
 from controller.cli.commands import COMMANDS
 from controller.cli.complete import FILES, NO_SPACE, candidates
 from controller.cli.main import cli
-from tests.helpers_api import QUICKSTART, World
+from tests.helpers_api import QUICKSTART, ApiStack
 
 ROOT = Path(__file__).resolve().parents[2]
 WORKFLOW = """
@@ -46,7 +46,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def peopled(served: World) -> World:
+def peopled(served: ApiStack) -> ApiStack:
     """Return a daemon with sandboxes to name."""
     served.apply(f"{QUICKSTART}---\n{QUICKSTART.replace('name: quickstart', 'name: quarry')}")
     served.apply(QUICKSTART.replace("name: quickstart", "name: far\n  namespace: team"))
@@ -54,7 +54,7 @@ def peopled(served: World) -> World:
 
 
 @pytest.fixture
-def complete(peopled: World, monkeypatch: pytest.MonkeyPatch) -> Complete:
+def complete(peopled: ApiStack, monkeypatch: pytest.MonkeyPatch) -> Complete:
     """Return what the shells' scripts ask for: completions of the last word, but for the marks of files and spaces."""
     monkeypatch.setattr("controller.cli.complete._TIMEOUT_SECONDS", 60)
 
@@ -66,7 +66,7 @@ def complete(peopled: World, monkeypatch: pytest.MonkeyPatch) -> Complete:
 
 
 @pytest.fixture
-def in_bash(folder: Path, peopled: World) -> Complete:
+def in_bash(folder: Path, peopled: ApiStack) -> Complete:
     """Return bash's completions of the last word."""
 
     def run(*words: str, server: str = f"unix://{peopled.socket}") -> list[str]:
@@ -117,7 +117,7 @@ def test_kinds_and_object_names(complete: Complete) -> None:
     assert complete("delete", "even") == []  # it can only be read
 
 
-def test_names_are_those_of_the_commands_kind(complete: Complete, served: World) -> None:
+def test_names_are_those_of_the_commands_kind(complete: Complete, served: ApiStack) -> None:
     served.apply(WORKFLOW)
     for arguments in (["exec"], ["sandbox", "logs", "quarry"], ["sandbox", "get"], ["project", "open"]):
         assert complete(*arguments, "qu") == ["quarry", "quickstart"], arguments

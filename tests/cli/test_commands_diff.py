@@ -13,7 +13,7 @@ from controller.cli.main import cli
 from controller.ports import NullMeter
 from controller.service.explain.diff import Diff
 from tests.cli.conftest import Run
-from tests.helpers_api import QUICKSTART, World
+from tests.helpers_api import QUICKSTART, ApiStack
 from tests.loop.harness import TINY, LoopHarness
 from tests.migrated import open_store
 
@@ -49,13 +49,15 @@ def live(harness: LoopHarness, tmp_path: Path) -> Iterator[Run]:
     server.stop()
 
 
-def test_no_difference_is_exit_code_0_without_output(paddock: Run, spec: Callable[..., str], served: World) -> None:
+def test_no_difference_is_exit_code_0_without_output(paddock: Run, spec: Callable[..., str], served: ApiStack) -> None:
     served.apply()
     done = paddock("diff", "-f", spec())
     assert (done.exit_code, done.stdout, done.stderr) == (0, "", "")
 
 
-def test_a_difference_is_exit_code_1_and_a_unified_diff(paddock: Run, spec: Callable[..., str], served: World) -> None:
+def test_a_difference_is_exit_code_1_and_a_unified_diff(
+    paddock: Run, spec: Callable[..., str], served: ApiStack
+) -> None:
     served.apply()
     done = paddock("diff", "-f", spec(QUICKSTART.replace("512Mi", "1Gi")))
     assert done.exit_code == 1

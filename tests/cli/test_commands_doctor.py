@@ -9,7 +9,7 @@ import pytest
 from controller.kinds.observed.doctor import Finding, Severity
 from tests.cli.conftest import Run
 from tests.forks import run_paddock
-from tests.helpers_api import World
+from tests.helpers_api import ApiStack
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -45,7 +45,7 @@ def test_invalid_settings_are_a_usage_error(tmp_path: Path) -> None:
     assert "none.toml" in done.stderr
 
 
-def test_a_named_daemon_checks_its_own_host(served: World, paddock: Run) -> None:
+def test_a_named_daemon_checks_its_own_host(served: ApiStack, paddock: Run) -> None:
     served.doctor = [Finding("engine", Severity.PROBLEM, "no answer", "no sandbox starts", "start it")]
     done = paddock("doctor", "-o", "json")
     assert done.exit_code == 1

@@ -16,7 +16,7 @@ from click.testing import CliRunner, Result
 
 from controller.cli.main import cli
 from controller.kinds.common.chunk import Chunk
-from tests.helpers_api import World
+from tests.helpers_api import ApiStack
 from tests.mcpserver.clients import serving
 
 Run = Callable[..., Result]
@@ -28,17 +28,17 @@ OWN = {"command": COMMAND, "args": BASIC}
 
 
 @pytest.fixture
-def paddock(world: World) -> Iterator[Run]:
-    """Run `paddock mcp ...` against a served world with one running sandbox."""
-    world.apply()
-    world.view.show(world.sandbox())
+def paddock(api: ApiStack) -> Iterator[Run]:
+    """Run `paddock mcp ...` against a served API with one running sandbox."""
+    api.apply()
+    api.view.show(api.sandbox())
 
     def run(*words: str, stdin: str | None = None, **environment: str) -> Result:
         return CliRunner().invoke(
-            cli, ["--server", f"unix://{world.socket}", "mcp", *words], input=stdin, env=environment
+            cli, ["--server", f"unix://{api.socket}", "mcp", *words], input=stdin, env=environment
         )
 
-    with serving(world):
+    with serving(api):
         yield run
 
 
@@ -77,15 +77,15 @@ def test_tools_are_listed(paddock: Run) -> None:
     assert "docker_container_exec" in {tool["name"] for tool in tools}
 
 
-def test_a_tool_is_called_with_values_or_json(paddock: Run, world: World) -> None:
-    world.streams.run = lambda **_: iter((Chunk("stdout", b"hi\n"), Chunk("exit", b"0")))
+def test_a_tool_is_called_with_values_or_json(paddock: Run, api: ApiStack) -> None:
+    api.streams.run = lambda **_: iter((Chunk("stdout", b"hi\n"), Chunk("exit", b"0")))
     done = paddock("call", "docker_container_exec", "id=quickstart", 'command=["echo", "1"]', "stdin=12")
     assert json.loads(done.output)["stdout"] == "hi\n"
-    assert list(world.streams.asked[-1][1]["stdin"]) == [b"12"]
+    assert list(api.streams.asked[-1][1]["stdin"]) == [b"12"]
     text = json.dumps({"id": "quickstart", "tail": 3})
     done = paddock("call", "docker.container.logs", "--json", "-", stdin=text)
     assert json.loads(done.output)["log"] == "hello\n"
-    assert world.streams.asked[-1][1]["tail"] == 3
+    assert api.streams.asked[-1][1]["tail"] == 3
 
 
 @pytest.mark.parametrize(
@@ -104,8 +104,8 @@ def test_wrong_calls_say_what_is_wrong(paddock: Run, words: tuple[str, ...], cod
     assert (done.exit_code, said in done.output) == (code, True), done.output
 
 
-def test_a_token_is_created_for_tools(paddock: Run, world: World) -> None:
-    arguments = ["--server", f"unix://{world.socket}", "token", "create", "ci", "--role", "user", "-n", "default"]
+def test_a_token_is_created_for_tools(paddock: Run, api: ApiStack) -> None:
+    arguments = ["--server", f"unix://{api.socket}", "token", "create", "ci", "--role", "user", "-n", "default"]
     outcome = CliRunner().invoke(cli, [*arguments, "--tool", "docker.file.*", "--tool", "sandbox.get"])
     text = outcome.stdout.strip().splitlines()[-1]
     names = {line.split()[0] for line in paddock("tools", PADDOCK_TOKEN=text).output.splitlines()[1:]}

@@ -12,7 +12,7 @@ from click.testing import CliRunner, Result
 from controller.cli.commands.agents.mcp_servers import own_command
 from controller.cli.main import cli
 from controller.kinds.mcpserver import KIND
-from tests.helpers_api import World
+from tests.helpers_api import ApiStack
 from tests.mcpserver.clients import serving
 
 Run = Callable[..., Result]
@@ -28,13 +28,11 @@ CONFIG = {
 
 
 @pytest.fixture
-def paddock(world: World) -> Iterator[Run]:
+def paddock(api: ApiStack) -> Iterator[Run]:
     def run(*words: str) -> Result:
-        return CliRunner().invoke(
-            cli, ["--server", f"unix://{world.socket}", "mcp", *words], env={"PADDOCK_SOCKET": ""}
-        )
+        return CliRunner().invoke(cli, ["--server", f"unix://{api.socket}", "mcp", *words], env={"PADDOCK_SOCKET": ""})
 
-    with serving(world):
+    with serving(api):
         yield run
 
 
@@ -45,11 +43,11 @@ def file(tmp_path: Path) -> Path:
     return path
 
 
-def stored(world: World, name: str) -> Any:
-    return world.services.objects.get(KIND, "default", name)
+def stored(api: ApiStack, name: str) -> Any:
+    return api.services.objects.get(KIND, "default", name)
 
 
-def test_a_client_configuration_becomes_servers(paddock: Run, world: World, file: Path) -> None:
+def test_a_client_configuration_becomes_servers(paddock: Run, api: ApiStack, file: Path) -> None:
     assert "kind: MCPServer" in paddock("import", str(file), "--dry-run").output
     done = paddock("import", str(file))
     assert done.exit_code == 0, done.output
@@ -57,7 +55,7 @@ def test_a_client_configuration_becomes_servers(paddock: Run, world: World, file
     assert "remote: left out" in done.output
     assert "shell: left out" in done.output
     assert "hunter2" not in done.output
-    time = stored(world, "time").spec
+    time = stored(api, "time").spec
     assert (time["command"], time["trust"], time["sandbox"]) == ("uvx", "user_added", "Required")
     assert time["env"] == [{"name": "TZ", "value": "UTC"}]
     assert time["secrets"] == [{"name": "api-token", "env": "API_TOKEN"}]
@@ -66,13 +64,13 @@ def test_a_client_configuration_becomes_servers(paddock: Run, world: World, file
     assert exported["time"]["args"] == ["mcp", "--server", "time"]
 
 
-def test_an_import_with_a_refused_server_changes_nothing(paddock: Run, file: Path, world: World) -> None:
+def test_an_import_with_a_refused_server_changes_nothing(paddock: Run, file: Path, api: ApiStack) -> None:
     file.write_text(json.dumps({"mcpServers": {**CONFIG["mcpServers"], "bad": {"command": "npx", "args": ["a\0b"]}}}))
     done = paddock("import", str(file))
     assert done.exit_code == 1
     assert "(bad)" in done.output
     assert "spec.args[0]" in done.output
-    assert list(world.services.mcp_servers.list()) == []
+    assert list(api.services.mcp_servers.list()) == []
 
 
 @pytest.mark.parametrize(
@@ -90,7 +88,7 @@ def test_an_import_with_a_refused_server_changes_nothing(paddock: Run, file: Pat
     ],
 )
 def test_a_server_with_a_secret_argument_is_left_out(
-    paddock: Run, world: World, file: Path, args: list[str], which: str
+    paddock: Run, api: ApiStack, file: Path, args: list[str], which: str
 ) -> None:
     bad = {"command": "python3", "args": args}
     file.write_text(json.dumps({"mcpServers": {"bad": bad, "good": {"command": "python3", "args": ["-y", "/key/a"]}}}))
@@ -99,7 +97,7 @@ def test_a_server_with_a_secret_argument_is_left_out(
         assert done.exit_code == 0, done.output
         assert f"bad: left out, {which} looks secret" in done.output
         assert "hunter2" not in done.output
-    assert [server.obj.name for server in world.services.mcp_servers.list()] == ["good"]
+    assert [server.obj.name for server in api.services.mcp_servers.list()] == ["good"]
 
 
 @pytest.mark.parametrize(
@@ -112,10 +110,10 @@ def test_a_server_with_a_secret_argument_is_left_out(
         ["--from", "keyring-mcp==1.2"],
     ],
 )
-def test_arguments_without_a_secret_are_imported(paddock: Run, world: World, file: Path, args: list[str]) -> None:
+def test_arguments_without_a_secret_are_imported(paddock: Run, api: ApiStack, file: Path, args: list[str]) -> None:
     file.write_text(json.dumps({"servers": {"good": {"command": "python3", "args": args}}}))
     assert paddock("import", str(file)).exit_code == 0
-    assert stored(world, "good").spec["args"] == args
+    assert stored(api, "good").spec["args"] == args
 
 
 _ENTRY = '{"command": "python3", "args": ["-y"]}'
@@ -132,25 +130,25 @@ _ENTRY = '{"command": "python3", "args": ["-y"]}'
         f'{{"mcpServers": {{}}, "servers": {{"a": {_ENTRY}}}}}',
     ],
 )
-def test_every_clients_file_is_read(paddock: Run, world: World, file: Path, text: str) -> None:
+def test_every_clients_file_is_read(paddock: Run, api: ApiStack, file: Path, text: str) -> None:
     file.write_text(text)
     done = paddock("import", str(file))
     assert done.exit_code == 0, done.output
-    spec = stored(world, "a").spec
+    spec = stored(api, "a").spec
     assert (spec["command"], spec["args"]) == ("python3", ["-y"])
 
 
-def test_values_are_kept_as_they_are_written(paddock: Run, world: World, file: Path) -> None:
+def test_values_are_kept_as_they_are_written(paddock: Run, api: ApiStack, file: Path) -> None:
     args, env = '["--on", true, null, 8080, 1.50, 1e3, ""]', '{"A": true, "B": 1.50, "C": null}'
     file.write_text(f'{{"servers": {{"a": {{"command": "python3", "args": {args}, "env": {env}}}}}}}')
     done = paddock("import", str(file))
-    spec = stored(world, "a").spec
+    spec = stored(api, "a").spec
     assert spec["args"] == ["--on", "true", "null", "8080", "1.50", "1e3", ""]
     assert [(entry["name"], entry["value"]) for entry in spec["env"]] == [("A", "true"), ("B", "1.50")]
     assert "a: C: null leaves it unset, as it is in a sandbox" in done.output
 
 
-def test_the_folder_of_a_server_is_kept_or_named(paddock: Run, world: World, file: Path) -> None:
+def test_the_folder_of_a_server_is_kept_or_named(paddock: Run, api: ApiStack, file: Path) -> None:
     docker = {"command": "docker", "args": ["run", "-i", "-w", "/in/it", "mcp/time"], "cwd": "/home/ann"}
     servers = {
         "kept": {"command": "python3", "cwd": "/home/ann/project", "envFile": ".env", "args": ["${workspaceFolder}"]},
@@ -160,7 +158,7 @@ def test_the_folder_of_a_server_is_kept_or_named(paddock: Run, world: World, fil
     file.write_text(json.dumps({"servers": servers}))
     done = paddock("import", str(file))
     assert done.exit_code == 0, done.output
-    folders = [stored(world, server).spec.get("workingDir") for server in servers]
+    folders = [stored(api, server).spec.get("workingDir") for server in servers]
     assert folders == ["/home/ann/project", None, "/in/it"]
     assert "kept: it starts in `/home/ann/project` of its sandbox, which has none of this host's files" in done.output
     assert "kept: its `envFile` is not read" in done.output
@@ -169,32 +167,32 @@ def test_the_folder_of_a_server_is_kept_or_named(paddock: Run, world: World, fil
     assert "image: `cwd` is the folder of `docker` itself" in done.output
 
 
-def test_a_variable_with_a_login_becomes_a_secret(paddock: Run, world: World, file: Path) -> None:
+def test_a_variable_with_a_login_becomes_a_secret(paddock: Run, api: ApiStack, file: Path) -> None:
     env = {"MONGO": "mongodb://ann:hunter2@db", "PLACE": "https://example.org"}
     file.write_text(json.dumps({"servers": {"good": {"command": "python3", "env": env}}}))
     assert "hunter2" not in paddock("import", str(file)).output
-    spec = stored(world, "good").spec
+    spec = stored(api, "good").spec
     assert (spec["env"], spec["secrets"]) == (
         [{"name": "PLACE", "value": "https://example.org"}],
         [{"name": "mongo", "env": "MONGO"}],
     )
 
 
-def test_disabled_entries_become_disabled_servers(paddock: Run, world: World, file: Path) -> None:
+def test_disabled_entries_become_disabled_servers(paddock: Run, api: ApiStack, file: Path) -> None:
     entries = {"a": {"disabled": True}, "b": {"enabled": False}, "c": {"disabled": False, "enabled": True}}
     file.write_text(json.dumps({"servers": {key: {"command": "python3", **entry} for key, entry in entries.items()}}))
     assert paddock("import", str(file)).exit_code == 0
-    assert [stored(world, name).spec["enabled"] for name in "abc"] == [False, False, True]
+    assert [stored(api, name).spec["enabled"] for name in "abc"] == [False, False, True]
 
 
-def test_a_dry_run_of_an_import_exits_as_the_import(paddock: Run, world: World, file: Path) -> None:
+def test_a_dry_run_of_an_import_exits_as_the_import(paddock: Run, api: ApiStack, file: Path) -> None:
     file.write_text(json.dumps({"servers": {"bad": {"command": "npx", "args": ["a\0b"]}}}))
     for message in (("--dry-run",), ()):
         done = paddock("import", str(file), *message)
         assert done.exit_code == 1
         assert "spec.args[0]" in done.output
     assert paddock("import", str(file), "--dry-run").output.startswith("apiVersion")
-    assert list(world.services.mcp_servers.list()) == []
+    assert list(api.services.mcp_servers.list()) == []
 
 
 @pytest.mark.parametrize(
@@ -217,26 +215,26 @@ def test_unreadable_configurations_are_refused(paddock: Run, file: Path, text: s
     assert says in done.output
 
 
-def test_servers_are_disabled_enabled_and_listed(paddock: Run, file: Path, world: World) -> None:
+def test_servers_are_disabled_enabled_and_listed(paddock: Run, file: Path, api: ApiStack) -> None:
     paddock("import", str(file))
     assert paddock("disable", "time", "file-system").output.splitlines()[0] == "mcpserver/time disabled"
-    assert not stored(world, "time").spec["enabled"]
+    assert not stored(api, "time").spec["enabled"]
     rows = [line.split()[:5] for line in paddock("list").output.splitlines()]
     assert rows[0][:5] == ["NAME", "STATUS", "TRUST", "TOOLS", "SANDBOX"]
     assert ["time", "Disabled", "user_added", "-", "Required"] in rows
     paddock("enable", "time")
-    assert stored(world, "time").spec["enabled"]
+    assert stored(api, "time").spec["enabled"]
     assert "not found" in paddock("enable", "nobody").output
 
 
-def test_changed_tools_are_approved(paddock: Run, file: Path, world: World) -> None:
+def test_changed_tools_are_approved(paddock: Run, file: Path, api: ApiStack) -> None:
     paddock("import", str(file))
     assert "has listed no tools yet" in paddock("approve", "time").output
     digest = f"sha256:{'a' * 64}"
-    with world.store.transaction() as transaction:
-        transaction.put(replace(stored(world, "time"), status={"tools": {"digest": "x", "changedDigest": digest}}))
+    with api.store.transaction() as transaction:
+        transaction.put(replace(stored(api, "time"), status={"tools": {"digest": "x", "changedDigest": digest}}))
     assert paddock("approve", "time").output == "mcpserver/time approved\n"
-    assert stored(world, "time").spec["tools"]["digest"] == digest
+    assert stored(api, "time").spec["tools"]["digest"] == digest
 
 
 def test_user_added_servers_never_run_without_a_sandbox(paddock: Run, file: Path) -> None:
@@ -246,11 +244,11 @@ def test_user_added_servers_never_run_without_a_sandbox(paddock: Run, file: Path
     assert "runs in a sandbox only" in done.output
 
 
-def test_a_command_line_becomes_a_server(paddock: Run, world: World) -> None:
+def test_a_command_line_becomes_a_server(paddock: Run, api: ApiStack) -> None:
     done = paddock("enable", "--", "npx", "-y", "@scope/server-files@1.2.3", "/workspace", "--verbose")
     assert done.exit_code == 0, done.output
     assert done.output.startswith("mcpserver/server-files created; its package is being installed: ")
-    spec = stored(world, "server-files").spec
+    spec = stored(api, "server-files").spec
     assert (spec["command"], spec["args"][-2:]) == ("npx", ["/workspace", "--verbose"])
     assert "already exists" in paddock("enable", "npx", "@scope/server-files@1.2.4").output
     assert "mcpserver/newer created" in paddock("enable", "--name", "newer", "npx", "@scope/server-files@1.2.4").output
@@ -260,10 +258,10 @@ def test_a_command_line_becomes_a_server(paddock: Run, world: World) -> None:
     assert "--image is for a command line" in paddock("enable", "--image", "x:1", "newer").output
 
 
-def test_a_command_line_is_installed_on_an_image(paddock: Run, world: World) -> None:
+def test_a_command_line_is_installed_on_an_image(paddock: Run, api: ApiStack) -> None:
     line = ("enable", "--image", "paddock/toolchain:1", "--", "uvx", "mcp-server-git@2026.1.0", "--repository", "/r")
     assert "mcpserver/mcp-server-git created; its package is being installed" in paddock(*line).output
-    spec = stored(world, "mcp-server-git").spec
+    spec = stored(api, "mcp-server-git").spec
     assert spec["package"] == {"registry": "pypi", "name": "mcp-server-git", "version": "2026.1.0"}
     assert (spec["image"], spec["args"]) == ("paddock/toolchain:1", ["--repository", "/r"])
     two = paddock("enable", "--image", "x:1", "--", "uvx", "--with", "foo==1", "bar==2")
@@ -312,14 +310,14 @@ def test_the_own_command_line_of_a_package(spec: dict[str, Any], line: str) -> N
     ],
 )
 def test_docker_run_becomes_an_image(
-    paddock: Run, world: World, file: Path, args: list[str], spec: dict[str, Any]
+    paddock: Run, api: ApiStack, file: Path, args: list[str], spec: dict[str, Any]
 ) -> None:
     entry = {"command": "docker", "args": args, "env": {"TZ": "UTC", "DOCKER_HOST": "tcp://x", "API_TOKEN": "hunter2"}}
     file.write_text(json.dumps({"mcpServers": {"time": entry}}))
     done = paddock("import", str(file))
     assert done.exit_code == 0, done.output
     assert "hunter2" not in done.output
-    observed = stored(world, "time").spec
+    observed = stored(api, "time").spec
     assert {
         name: observed[name] for name in ("image", "command", "args", "env", "secrets") if observed.get(name)
     } == spec
@@ -347,7 +345,7 @@ def test_docker_run_that_asks_for_more_is_left_out(paddock: Run, file: Path, arg
     assert says in output.output
 
 
-def test_what_docker_run_had_besides_is_said(paddock: Run, world: World) -> None:
+def test_what_docker_run_had_besides_is_said(paddock: Run, api: ApiStack) -> None:
     options = ("-i", "--network", "host", "-m", "64m", "--cpus=0.1", "-e", "TZ", "-e", "KEY")
     done = paddock("enable", "--", "docker", "run", *options, "x.org/mcp/time:1")
     assert done.exit_code == 0, done.output
@@ -356,4 +354,4 @@ def test_what_docker_run_had_besides_is_said(paddock: Run, world: World) -> None
     assert "no value of TZ is known; write it to spec.env" in done.output
     assert "give KEY as secret `key` to the operator" in done.output
     assert "mcpserver/time created" in done.output
-    assert stored(world, "time").spec["secrets"] == [{"name": "key", "env": "KEY"}]
+    assert stored(api, "time").spec["secrets"] == [{"name": "key", "env": "KEY"}]

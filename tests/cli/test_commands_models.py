@@ -15,7 +15,7 @@ from controller.kinds.meta import StoredObject
 from controller.kinds.runtime.secret import ProviderKey, SecretNotFound, SecretRef
 from controller.service.exec.secrets import secret_text
 from controller.service.models.keys import provider_key
-from tests.helpers_api import World
+from tests.helpers_api import ApiStack
 
 Run = Callable[..., Result]
 KEY = "sk-canary-77aa"
@@ -139,7 +139,7 @@ def test_keys_of_providers_come_before_those_of_sandboxes(secrets: Path) -> None
     assert KEY not in repr(key())
 
 
-def test_a_used_up_day_is_named(paddock: Run, served: World) -> None:
+def test_a_used_up_day_is_named(paddock: Run, served: ApiStack) -> None:
     served.apply(LIMITED)
     obj = served.store.get("Provider", "default", "limited")
     assert obj is not None
@@ -180,7 +180,7 @@ def test_the_type_docker_is_the_gateway_itself(paddock: Run) -> None:
     assert (output.exit_code, "own gateway" in output.output) == (1, True)
 
 
-def test_the_type_docker_says_what_is_served(paddock: Run, served: World) -> None:
+def test_the_type_docker_says_what_is_served(paddock: Run, served: ApiStack) -> None:
     arguments = ("config", "provider", "add", "docker-llm", "--type", "docker")
     spec = {"template": {"image": "x"}, "port": 8080}
     for name, status, reason in (("llama", "True", "Ready"), ("loading", "False", "SandboxNotReady")):

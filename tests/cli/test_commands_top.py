@@ -18,28 +18,28 @@ from controller.kinds.sandbox import KIND as SANDBOX
 from controller.service.sandbox.usage import UsageList, Usages
 from tests.cli.conftest import Run
 from tests.cli.terminals import on_terminal
-from tests.helpers_api import QUICKSTART, World
+from tests.helpers_api import QUICKSTART, ApiStack
 from tests.metrics.made_up import MIB, USAGE
 
 SECOND = QUICKSTART.replace("name: quickstart", "name: second")
 
 
 @pytest.fixture
-def measured(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def measured(api: ApiStack, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two sandboxes that run, and one that does not."""
-    world.apply(f"{QUICKSTART}---\n{SECOND}---\n{QUICKSTART.replace('name: quickstart', 'name: asleep')}")
+    api.apply(f"{QUICKSTART}---\n{SECOND}---\n{QUICKSTART.replace('name: quickstart', 'name: asleep')}")
 
     class Samples:
         def now(self) -> Mapping[str, UsageSample]:
             document = {}
             for name, cores, memory in (("quickstart", 0.25, 80), ("second", 1.5, 40)):
-                obj = world.sandbox(name)
+                obj = api.sandbox(name)
                 sandbox = Container(f"c-{name}", name, obj.uid, State.RUNNING, limits=Limits(0, 0, 0), started_at=100.0)
                 usage = USAGE._replace(memory_working_set_bytes=memory * MIB, network=None)
                 document[obj.uid] = UsageSample(sandbox, usage, at=100.0 + 7200, cpu_cores=cores, window_seconds=15.0)
             return document
 
-    world.services = replace(world.services, usages=Usages(world.services.objects, Samples().now))
+    api.services = replace(api.services, usages=Usages(api.services.objects, Samples().now))
 
 
 @pytest.mark.usefixtures("measured")
@@ -97,7 +97,7 @@ def test_conflicting_options(paddock: Run) -> None:
 
 
 @pytest.mark.usefixtures("measured")
-def test_watch_on_a_terminal_shows_bars_against_limits(served: World) -> None:
+def test_watch_on_a_terminal_shows_bars_against_limits(served: ApiStack) -> None:
     with on_terminal(served, "top", "-w", "--sort-by", "cpu") as screen:
         observed = screen.until("2h", times=2)
         screen.interrupt()
@@ -109,7 +109,7 @@ def test_watch_on_a_terminal_shows_bars_against_limits(served: World) -> None:
 
 
 @pytest.mark.usefixtures("measured")
-def test_watch_refreshes_until_interrupted(served: World) -> None:
+def test_watch_refreshes_until_interrupted(served: ApiStack) -> None:
     arguments = ["--server", f"unix://{served.socket}", "top", "-w", "--interval", "100ms", "--no-headers"]
     with subprocess.Popen(
         [sys.executable, "-m", "controller", *arguments], stdout=subprocess.PIPE, text=True
@@ -122,10 +122,10 @@ def test_watch_refreshes_until_interrupted(served: World) -> None:
 
 
 @pytest.fixture
-def fleet(measured: None, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def fleet(measured: None, api: ApiStack, monkeypatch: pytest.MonkeyPatch) -> None:
     """The same two, of which `second` runs on host b; host c gave no answer."""
 
-    every = world.services.usages.of_all
+    every = api.services.usages.of_all
 
     def own(*words: object, **options: object) -> UsageList:
         usage_list = every(*words, **options)  # type: ignore[arg-type]
@@ -141,7 +141,7 @@ def fleet(measured: None, world: World, monkeypatch: pytest.MonkeyPatch) -> None
     observed = every(SANDBOX, None)
     present = [document for document in observed.items if document["metadata"]["name"] == "second"]
     answers = Collected({"b": {"kind": "SandboxMetricsList", "items": present}}, [Missing("c", "[::1]:7: gone")])
-    monkeypatch.setattr(world.services.usages, "of_all", own)
+    monkeypatch.setattr(api.services.usages, "of_all", own)
     monkeypatch.setattr(usage, "collect", lambda _request: answers)
 
 
@@ -158,7 +158,7 @@ def test_sandboxes_of_many_hosts_name_theirs(paddock: Run) -> None:
 
 
 @pytest.mark.usefixtures("fleet")
-def test_watch_on_a_terminal_names_hosts(served: World) -> None:
+def test_watch_on_a_terminal_names_hosts(served: ApiStack) -> None:
     with on_terminal(served, "top", "-w") as screen:
         observed = screen.until("[::1]:7: gone")
         screen.interrupt()

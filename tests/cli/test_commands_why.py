@@ -9,23 +9,23 @@ from controller.kinds.planning.snapshot import Sandbox, Snapshot
 from controller.kinds.sandbox import SandboxSpec
 from controller.service.explain.why import Why
 from tests.cli.conftest import Run
-from tests.helpers_api import World
+from tests.helpers_api import ApiStack
 from tests.snapshots import snapshot_with
 
 
 @pytest.fixture
-def seen(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def seen(api: ApiStack, monkeypatch: pytest.MonkeyPatch) -> None:
     """One reconcile pass has observed the sandbox without a container."""
-    world.apply()
+    api.apply()
 
     def snapshot() -> Snapshot:
-        obj = world.sandbox()
+        obj = api.sandbox()
         spec = SandboxSpec.model_validate(obj.spec)
-        observed = replace(world.view.seen, revision=1)
-        return snapshot_with(world.clock.now(), "i-1", {obj.uid: Sandbox(obj, spec, spec.template)}, observed)
+        observed = replace(api.view.seen, revision=1)
+        return snapshot_with(api.clock.now(), "i-1", {obj.uid: Sandbox(obj, spec, spec.template)}, observed)
 
-    why = Why(objects=world.services.objects, store=world.store, clock=world.clock, snapshot=snapshot)
-    world.services = replace(world.services, why=why)
+    why = Why(objects=api.services.objects, store=api.store, clock=api.clock, snapshot=snapshot)
+    api.services = replace(api.services, why=why)
 
 
 @pytest.mark.usefixtures("seen")
@@ -53,8 +53,8 @@ def test_other_kinds_have_no_decision(paddock: Run) -> None:
     assert "name a sandbox" in done.stderr
 
 
-def test_before_the_first_reconcile_pass(world: World, paddock: Run) -> None:
-    world.apply()
+def test_before_the_first_reconcile_pass(api: ApiStack, paddock: Run) -> None:
+    api.apply()
     done = paddock("why", "quickstart")
     assert done.exit_code != 0
     assert "not observed the engine yet" in done.stderr

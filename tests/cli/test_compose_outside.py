@@ -6,7 +6,7 @@ import pytest
 
 from controller.cli.compose import ports
 from tests.cli.conftest import Run
-from tests.helpers_api import World
+from tests.helpers_api import ApiStack
 
 SECRET = "machine example.com password letmein\n"
 SERVICE = "name: shop\nservices:\n  web:\n    image: tiny:1\n"
@@ -29,7 +29,9 @@ def write(folder: Path, text: str, name: str = "compose.yaml") -> str:
 
 
 @pytest.mark.filterwarnings("ignore:subprocess:ResourceWarning")  # it runs on by itself
-def test_ports_are_forwarded_by_no_folder_here(served: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ports_are_forwarded_by_no_folder_here(
+    served: ApiStack, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for name in ("controller", "paddock", "json"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "__init__.py").write_text("import pathlib; pathlib.Path('ran').touch()\n")
@@ -55,7 +57,7 @@ def test_ports_are_forwarded_by_no_folder_here(served: World, tmp_path: Path, mo
     ],
     ids=["bind", "env_file", "extends", "secret", "config"],
 )
-def test_a_text_outside_is_refused(paddock: Run, served: World, project: Path, path: str, text: str) -> None:
+def test_a_text_outside_is_refused(paddock: Run, served: ApiStack, project: Path, path: str, text: str) -> None:
     file = write(project, text.format(path.replace("ABSOLUTE", str(project.parent / ".netrc"))))
     done = paddock("apply", "--compose", file)
     assert done.exit_code == 1
@@ -66,7 +68,7 @@ def test_a_text_outside_is_refused(paddock: Run, served: World, project: Path, p
     assert served.store.list("Sandbox")[0] == []
 
 
-def test_a_text_outside_is_sent_if_allowed(paddock: Run, served: World, project: Path) -> None:
+def test_a_text_outside_is_sent_if_allowed(paddock: Run, served: ApiStack, project: Path) -> None:
     file = write(project, SERVICE + "    volumes: ['../.netrc:/key']\n")
     assert paddock("apply", "--compose", file, "--allow-outside").exit_code == 0
     assert served.sandbox("shop-web").spec["files"][0]["text"] == SECRET
@@ -92,7 +94,7 @@ def test_links_choose_no_other_folder(paddock: Run, project: Path) -> None:
 
 
 @pytest.mark.parametrize("context", ["../beside", "linked", "ABSOLUTE"])
-def test_a_build_outside_is_refused(paddock: Run, served: World, project: Path, context: str) -> None:
+def test_a_build_outside_is_refused(paddock: Run, served: ApiStack, project: Path, context: str) -> None:
     beside = project.parent / "beside"
     beside.mkdir()
     (project / "linked").symlink_to("../beside")
@@ -108,7 +110,7 @@ def test_a_build_outside_is_refused(paddock: Run, served: World, project: Path, 
 
 
 def test_variables_that_go_along_are_named(
-    paddock: Run, served: World, project: Path, monkeypatch: pytest.MonkeyPatch
+    paddock: Run, served: ApiStack, project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SOME_TOKEN", "letmein")
     monkeypatch.setenv("OTHER_TOKEN", "not-named")

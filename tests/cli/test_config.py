@@ -13,7 +13,7 @@ from paddock import Paddock, PaddockError
 from paddock._client.credentials import authorization
 from paddock._client.server import locate
 from paddock._connect import chosen_server
-from tests.helpers_api import QUICKSTART, World
+from tests.helpers_api import QUICKSTART, ApiStack
 
 Config = Callable[..., Result]
 
@@ -105,7 +105,7 @@ def test_every_fault_of_the_file_is_told(run: Config, home: Path) -> None:
     assert "not valid TOML" in run("get", "sandboxes").stderr
 
 
-def test_commands_use_the_context(run: Config, served: World) -> None:
+def test_commands_use_the_context(run: Config, served: ApiStack) -> None:
     served.apply(QUICKSTART.replace("name: quickstart", "name: far\n  namespace: team"))
     run("config", "set-context", "team", "--server", f"unix://{served.socket}", "-n", "team")
     assert run("--context", "team", "get", "sb", "-o", "name").stdout == "sandbox.paddock/far\n"

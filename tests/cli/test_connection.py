@@ -15,7 +15,7 @@ from controller.cli.fleet_certificates import new_authority, new_certificate
 from controller.cli.main import cli
 from controller.cli.options import DURATION
 from paddock._client.server import locate
-from tests.helpers_api import World
+from tests.helpers_api import ApiStack
 
 
 @pytest.fixture(autouse=True)
@@ -43,7 +43,7 @@ def test_a_foreign_socket_is_ignored(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert str(locate(None)) == "unix:///run/paddock/paddock.sock"
 
 
-def test_the_environment_names_the_server(served: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_environment_names_the_server(served: ApiStack, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PADDOCK_SERVER", f"unix://{served.socket}")
     assert CliRunner().invoke(cli, ["get", "sb"]).exit_code == 0
 
@@ -84,12 +84,12 @@ def test_a_foreign_server_is_reported(tmp_path: Path) -> None:
     assert "check --server" in done.stderr
 
 
-def test_tcp_works_too(world: World) -> None:
+def test_tcp_works_too(api: ApiStack) -> None:
     """TCP relay to the daemon, which serves the Unix socket only."""
-    server = world.server()
+    server = api.server()
     server.start()
     with socket.create_server(("127.0.0.1", 0)) as listening:
-        thread = threading.Thread(target=_relay, args=(listening, world.socket))
+        thread = threading.Thread(target=_relay, args=(listening, api.socket))
         thread.start()
         done = CliRunner().invoke(
             cli, ["--server", f"http://127.0.0.1:{listening.getsockname()[1]}", "version", "--daemon"]

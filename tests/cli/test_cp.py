@@ -13,20 +13,20 @@ import pexpect
 import pytest
 
 from tests.forks import run_paddock_bytes
-from tests.helpers_api import World
+from tests.helpers_api import ApiStack
 
 ROOT = Path(__file__).resolve().parents[2]
 Cp = Callable[..., "subprocess.CompletedProcess[bytes]"]
 
 
 @pytest.fixture
-def root(served: World) -> Path:
+def root(served: ApiStack) -> Path:
     served.apply()
     return served.files.root(served.view.show(served.sandbox()).id)
 
 
 @pytest.fixture
-def cp(served: World) -> Cp:
+def cp(served: ApiStack) -> Cp:
     def run(*arguments: object, stdin: bytes = b"", command: str = "cp") -> "subprocess.CompletedProcess[bytes]":
         message = ["--server", f"unix://{served.socket}", command, *map(str, arguments)]
         return run_paddock_bytes(message, environment=os.environ, cwd=ROOT, stdin=stdin, seconds=60)
@@ -108,7 +108,7 @@ def test_a_pull_is_bounded(cp: Cp, root: Path, tmp_path: Path) -> None:
     assert cp("quickstart:/workspace", tmp_path, "--max-size", "8Ki", "--max-entries", "2").returncode == 0
 
 
-def test_no_archive_on_a_terminal(served: World, root: Path) -> None:
+def test_no_archive_on_a_terminal(served: ApiStack, root: Path) -> None:
     arguments = ["-m", "controller", "--server", f"unix://{served.socket}", "cp", "quickstart:/workspace", "-"]
     terminal = pexpect.spawn(sys.executable, arguments, cwd=str(ROOT), timeout=60)
     terminal.expect("stdout is a terminal")

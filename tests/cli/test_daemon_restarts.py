@@ -11,7 +11,7 @@ from click.testing import CliRunner, Result
 from controller.api.server.server import ApiServer
 from controller.cli.main import cli
 from tests.daemon import wait_for
-from tests.helpers_api import World
+from tests.helpers_api import ApiStack
 
 # httpx closes a socket whose connect failed only once it is collected.
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
@@ -19,11 +19,11 @@ RESTART = "controller.cli.objects.watch.RESTART_SECONDS"
 
 
 class Daemon:
-    """The world's listener, which can be restarted, and a command that runs meanwhile."""
+    """The API's listener, which can be restarted, and a command that runs meanwhile."""
 
-    def __init__(self, world: World) -> None:
-        self.world = world
-        self._server: ApiServer = world.server()
+    def __init__(self, api: ApiStack) -> None:
+        self.api = api
+        self._server: ApiServer = api.server()
         self._server.start()
         self.results: list[Result] = []
 
@@ -32,23 +32,23 @@ class Daemon:
 
     def restart(self, meanwhile: Callable[[], object]) -> None:
         self.stop()
-        wait_for("its watches are gone", lambda: self.world.services.watches.count == 0)
+        wait_for("its watches are gone", lambda: self.api.services.watches.count == 0)
         meanwhile()
         assert not self.results
-        self._server = self.world.server()
+        self._server = self.api.server()
         self._server.start()
 
     @contextmanager
     def running(self, *words: str) -> Iterator[Callable[[], Result]]:
         """Run the command until it watches, and on within the block; yield what waits for its end."""
-        address = f"unix://{self.world.socket}"
+        address = f"unix://{self.api.socket}"
 
         def run() -> None:
             self.results.append(CliRunner().invoke(cli, ["--server", address, *words]))
 
         thread = threading.Thread(target=run)
         thread.start()
-        wait_for("it watches", lambda: self.world.services.watches.count == 1 or self.results)
+        wait_for("it watches", lambda: self.api.services.watches.count == 1 or self.results)
 
         def ended() -> Result:
             thread.join()
@@ -59,9 +59,9 @@ class Daemon:
 
 
 @pytest.fixture
-def daemon(world: World) -> Iterator[Daemon]:
-    world.apply()
-    created = Daemon(world)
+def daemon(api: ApiStack) -> Iterator[Daemon]:
+    api.apply()
+    created = Daemon(api)
     yield created
     created.stop()
     created.results.clear()
@@ -70,11 +70,11 @@ def daemon(world: World) -> Iterator[Daemon]:
 
 def test_get_watch_goes_on(daemon: Daemon, monkeypatch: pytest.MonkeyPatch) -> None:
     with daemon.running("get", "sb", "-w", "-o", "jsonpath=restarts:{.status.restartCount}") as running:
-        daemon.restart(meanwhile=daemon.world.set_ready)
-        wait_for("it watches again", lambda: daemon.world.services.watches.count == 1 or daemon.results)
-        daemon.world.change(status={"restartCount": 7, "conditions": []})
-        hub = daemon.world.services.watches
-        wait_for("all is handed on", lambda: daemon.results or hub._at == daemon.world.store.revision())
+        daemon.restart(meanwhile=daemon.api.set_ready)
+        wait_for("it watches again", lambda: daemon.api.services.watches.count == 1 or daemon.results)
+        daemon.api.change(status={"restartCount": 7, "conditions": []})
+        hub = daemon.api.services.watches
+        wait_for("all is handed on", lambda: daemon.results or hub._at == daemon.api.store.revision())
         monkeypatch.setattr(RESTART, 0)
         hub.close()
         done = running()
@@ -84,7 +84,7 @@ def test_get_watch_goes_on(daemon: Daemon, monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_wait_goes_on(daemon: Daemon) -> None:
     with daemon.running("wait", "--for=condition=Ready", "sb/quickstart", "--timeout", "60s") as running:
-        daemon.restart(meanwhile=daemon.world.set_ready)
+        daemon.restart(meanwhile=daemon.api.set_ready)
         done = running()
     assert (done.exit_code, done.stdout) == (0, "sandbox.paddock/quickstart condition met\n")
     assert "waiting for the daemon" in done.stderr
@@ -110,9 +110,9 @@ def test_watch_gives_up_on_a_daemon_that_stays_away(daemon: Daemon, monkeypatch:
 def test_restart_of_one_that_can_not_be_stopped_says_so(daemon: Daemon) -> None:
     problem = {"type": "FilesKept", "status": "False", "reason": "TooLarge", "message": "its files are too large"}
     with daemon.running("restart", "quickstart", "--timeout", "60s") as running:
-        daemon.world.change(status={"conditions": [{**problem, "observedGeneration": 2}]})
+        daemon.api.change(status={"conditions": [{**problem, "observedGeneration": 2}]})
         done = running()
     assert (done.exit_code, "quickstart is not restarted: its files are too large" in done.stderr) == (1, True)
-    stored = daemon.world.store.get("Sandbox", "default", "quickstart")
+    stored = daemon.api.store.get("Sandbox", "default", "quickstart")
     assert stored is not None
     assert stored.spec["runState"] == "Running"

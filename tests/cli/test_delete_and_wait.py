@@ -8,7 +8,7 @@ import pytest
 from controller.cli.text.progress import Waiting
 from tests.cli.conftest import Run
 from tests.daemon import wait_for
-from tests.helpers_api import QUICKSTART, World
+from tests.helpers_api import QUICKSTART, ApiStack
 
 Spec = Callable[..., str]
 POOL = """\
@@ -25,11 +25,11 @@ spec: {templateRef: {name: tiny}, warmReplicas: 1}
 OTHER = QUICKSTART.replace("name: quickstart", "name: other")
 
 
-def once_watched(world: World, action: Callable[[], object]) -> threading.Thread:
+def once_watched(api: ApiStack, action: Callable[[], object]) -> threading.Thread:
     """Run this once the command watches; join the returned thread."""
 
     def run() -> None:
-        wait_for("it watches", lambda: world.services.watches.count)
+        wait_for("it watches", lambda: api.services.watches.count)
         action()
 
     thread = threading.Thread(target=run)
@@ -38,26 +38,26 @@ def once_watched(world: World, action: Callable[[], object]) -> threading.Thread
 
 
 @pytest.fixture
-def one(served: World) -> World:
+def one(served: ApiStack) -> ApiStack:
     served.apply()
     return served
 
 
-def test_delete_waits_until_it_is_gone(paddock: Run, one: World) -> None:
+def test_delete_waits_until_it_is_gone(paddock: Run, one: ApiStack) -> None:
     waiting = once_watched(one, one.finish_deletion)
     done = paddock("delete", "sandbox", "quickstart")
     waiting.join()
     assert (done.exit_code, done.stdout) == (0, 'sandbox.paddock "quickstart" deleted\n')
 
 
-def test_delete_without_wait_and_with_timeout(paddock: Run, one: World) -> None:
+def test_delete_without_wait_and_with_timeout(paddock: Run, one: ApiStack) -> None:
     assert paddock("delete", "sb/quickstart", "--no-wait").exit_code == 0
     late = paddock("delete", "sb/quickstart", "--timeout", "0")
     assert late.exit_code == 1
     assert "timed out after 0 s; not deleted yet: sandbox.paddock/quickstart" in late.stderr
 
 
-def test_delete_ends_when_another_object_took_the_name(paddock: Run, one: World) -> None:
+def test_delete_ends_when_another_object_took_the_name(paddock: Run, one: ApiStack) -> None:
     def replace() -> None:
         one.finish_deletion()
         one.apply()
@@ -67,14 +67,14 @@ def test_delete_ends_when_another_object_took_the_name(paddock: Run, one: World)
     waiting.join()
 
 
-def test_missing_objects(paddock: Run, one: World) -> None:
+def test_missing_objects(paddock: Run, one: ApiStack) -> None:
     done = paddock("delete", "sb", "nope", "quickstart", "--no-wait")
     assert (done.exit_code, done.stdout) == (1, 'sandbox.paddock "quickstart" deleted\n')
     assert "sandboxes `nope` not found" in done.stderr
     assert paddock("delete", "sb", "nope", "--ignore-not-found").exit_code == 0
 
 
-def test_by_file_by_label_and_all(paddock: Run, one: World, spec: Spec) -> None:
+def test_by_file_by_label_and_all(paddock: Run, one: ApiStack, spec: Spec) -> None:
     assert paddock("delete", "-f", spec(), "--no-wait").stdout == 'sandbox.paddock "quickstart" deleted\n'
     one.apply(OTHER)
     assert paddock("delete", "sb", "-l", "app=x").stderr == "No resources found.\n"
@@ -83,7 +83,7 @@ def test_by_file_by_label_and_all(paddock: Run, one: World, spec: Spec) -> None:
 
 
 @pytest.mark.parametrize("by_name", [False, True])
-def test_pool_is_deleted_before_its_template(paddock: Run, one: World, spec: Spec, by_name: bool) -> None:
+def test_pool_is_deleted_before_its_template(paddock: Run, one: ApiStack, spec: Spec, by_name: bool) -> None:
     one.apply(POOL)
     done = paddock("delete", *(("sbt/tiny", "sbp/warm") if by_name else ("-f", spec(POOL))), "--no-wait")
     assert (done.exit_code, done.stderr) == (0, "")
@@ -93,7 +93,7 @@ def test_pool_is_deleted_before_its_template(paddock: Run, one: World, spec: Spe
     assert (late.exit_code, message in late.stderr) == (1, True)
 
 
-def test_refused_object_does_not_stop_the_others(paddock: Run, one: World, spec: Spec) -> None:
+def test_refused_object_does_not_stop_the_others(paddock: Run, one: ApiStack, spec: Spec) -> None:
     one.apply(POOL + "---\n" + OTHER.split("spec:")[0] + "spec: {templateRef: {name: tiny}}\n")
     done = paddock("delete", "-f", spec(POOL), "--no-wait")
     assert (done.exit_code, done.stdout) == (1, 'sandboxpool.paddock "warm" deleted\n')
@@ -109,14 +109,14 @@ def test_refused_object_does_not_stop_the_others(paddock: Run, one: World, spec:
         (["sb", "a", "--timeout", "soon"], "is not a valid duration"),
     ],
 )
-def test_nothing_is_deleted_by_accident(paddock: Run, one: World, words: list[str], said: str) -> None:
+def test_nothing_is_deleted_by_accident(paddock: Run, one: ApiStack, words: list[str], said: str) -> None:
     done = paddock("delete", *words)
     assert done.exit_code == 2
     assert said in done.stderr
     assert one.sandbox().deleted_at is None
 
 
-def test_wait_for_a_condition(paddock: Run, one: World) -> None:
+def test_wait_for_a_condition(paddock: Run, one: ApiStack) -> None:
     waiting = once_watched(one, one.set_ready)
     done = paddock("wait", "--for=condition=Ready", "sandbox/quickstart", "--timeout=20s")
     waiting.join()
@@ -124,13 +124,13 @@ def test_wait_for_a_condition(paddock: Run, one: World) -> None:
     assert paddock("wait", "--for=condition=ready=true", "sb", "quickstart", "--timeout=0").exit_code == 0
 
 
-def test_a_condition_of_an_older_generation_does_not_count(paddock: Run, one: World) -> None:
+def test_a_condition_of_an_older_generation_does_not_count(paddock: Run, one: ApiStack) -> None:
     one.set_ready()
     one.apply(QUICKSTART.replace("512Mi", "1Gi"))
     assert paddock("wait", "--for=condition=Ready", "sb/quickstart", "--timeout=0").exit_code == 1
 
 
-def test_timeout_reports_the_condition(paddock: Run, one: World) -> None:
+def test_timeout_reports_the_condition(paddock: Run, one: ApiStack) -> None:
     late = paddock("wait", "--for=condition=Ready", "sb/quickstart", "--timeout=0")
     assert (late.exit_code, late.stderr) == (
         1,
@@ -158,7 +158,7 @@ def test_each_new_reason_is_printed_once(capsys: pytest.CaptureFixture[str]) -> 
     ]
 
 
-def test_wait_prints_reasons_off_a_terminal(paddock: Run, one: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wait_prints_reasons_off_a_terminal(paddock: Run, one: ApiStack, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("controller.cli.text.progress._AFTER_SECONDS", 0)
     one.set_ready("False", "NoDeviceDriver", "no driver for gpus; install one")
     done = paddock("wait", "--for=condition=Ready", "sb/quickstart", "--timeout=1s")
@@ -170,28 +170,28 @@ def test_wait_prints_reasons_off_a_terminal(paddock: Run, one: World, monkeypatc
     ]
 
 
-def test_wait_for_a_value_reports_readiness(paddock: Run, one: World) -> None:
+def test_wait_for_a_value_reports_readiness(paddock: Run, one: ApiStack) -> None:
     one.set_ready("False", "QuotaExceeded", "0 of 1 cores are left")
     late = paddock("wait", "--for=jsonpath={.status.launchType}=Warm", "sb/quickstart", "--timeout=0")
     message = "{.status.launchType} is not set; Ready=False QuotaExceeded: 0 of 1 cores are left\n"
     assert late.stderr.endswith(message)
 
 
-def test_wait_for_deletion(paddock: Run, one: World) -> None:
+def test_wait_for_deletion(paddock: Run, one: ApiStack) -> None:
     late = paddock("wait", "--for=delete", "sb/quickstart", "--timeout=0")
     assert "is not being deleted; finalizers: paddock/container" in late.stderr
     one.finish_deletion()
     assert paddock("wait", "--for=delete", "sb/quickstart").stdout == "sandbox.paddock/quickstart deleted\n"
 
 
-def test_wait_for_a_missing_object_fails_at_once(paddock: Run, served: World) -> None:
+def test_wait_for_a_missing_object_fails_at_once(paddock: Run, served: ApiStack) -> None:
     done = paddock("wait", "--for=condition=Ready", "sb/nope")
     assert (done.exit_code, "`nope` not found" in done.stderr) == (1, True)
     assert paddock("wait", "--for=condition=Ready", "sb", "--all").exit_code == 1
     assert paddock("wait", "--for=readiness", "sb/nope").exit_code == 2
 
 
-def test_wait_for_creation(paddock: Run, served: World) -> None:
+def test_wait_for_creation(paddock: Run, served: ApiStack) -> None:
     waiting = once_watched(served, served.apply)
     done = paddock("wait", "--for=create", "sb/quickstart", "--timeout=20s")
     waiting.join()
@@ -200,7 +200,7 @@ def test_wait_for_creation(paddock: Run, served: World) -> None:
     assert (late.exit_code, late.stderr) == (1, "error: timed out after 0 s\nsandbox.paddock/nope: does not exist\n")
 
 
-def test_wait_for_a_value(paddock: Run, one: World) -> None:
+def test_wait_for_a_value(paddock: Run, one: ApiStack) -> None:
     goal = "--for=jsonpath={.status.restartCount}"
     waiting = once_watched(one, one.set_ready)
     done = paddock("wait", f"{goal}=2", "sb", "quickstart", "--timeout=20s")
@@ -212,7 +212,7 @@ def test_wait_for_a_value(paddock: Run, one: World) -> None:
     assert paddock("wait", "--for=jsonpath={.a[}=1", "sb/quickstart").exit_code == 2
 
 
-def test_wait_for_several_objects(paddock: Run, one: World) -> None:
+def test_wait_for_several_objects(paddock: Run, one: ApiStack) -> None:
     one.apply(OTHER)
     ready = {"type": "Ready", "status": "True", "reason": "Running", "observedGeneration": 1}
 
@@ -226,7 +226,7 @@ def test_wait_for_several_objects(paddock: Run, one: World) -> None:
     assert sorted(done.stdout.split()[::3]) == ["sandbox.paddock/other", "sandbox.paddock/quickstart"]
 
 
-def test_wait_fails_when_the_object_is_deleted(paddock: Run, one: World) -> None:
+def test_wait_fails_when_the_object_is_deleted(paddock: Run, one: ApiStack) -> None:
     waiting = once_watched(one, one.finish_deletion)
     done = paddock("wait", "--for=condition=Ready", "sb/quickstart", "--timeout=20s")
     waiting.join()

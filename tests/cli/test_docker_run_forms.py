@@ -9,18 +9,18 @@ from click.testing import CliRunner, Result
 from controller.cli.main import cli
 from controller.cli.runs import docker_options
 from controller.kinds.common.quantity import format_bytes, parse_bytes
-from tests.helpers_api import World
+from tests.helpers_api import ApiStack
 
 SLEEP = ["sleep", "infinity"]
 LEVEL = "a security level decides this; write --level NAME"
 NO_PORT = "no port is published; run it with -d --name NAME, and write `paddock port-forward NAME"
 
 
-def run(served: World, *words: str) -> Result:
+def run(served: ApiStack, *words: str) -> Result:
     return CliRunner().invoke(cli, ["--server", f"unix://{served.socket}", "run", "--wait", "1ms", *words])
 
 
-def created(served: World, *words: str) -> tuple[dict[str, Any], str]:
+def created(served: ApiStack, *words: str) -> tuple[dict[str, Any], str]:
     """Return the spec of the sandbox that a command line creates, and its name."""
     done = run(served, *words)
     assert "was not Ready" in done.stderr, done.stderr
@@ -54,7 +54,7 @@ def created(served: World, *words: str) -> tuple[dict[str, Any], str]:
         (["--image", "busybox", "-c", "1"], {"image": "busybox", "command": SLEEP}),
     ],
 )
-def test_forms_that_create_a_sandbox(served: World, words: list[str], template: dict[str, Any] | None) -> None:
+def test_forms_that_create_a_sandbox(served: ApiStack, words: list[str], template: dict[str, Any] | None) -> None:
     if template is None:
         assert "stdin is not a terminal" in run(served, *words).stderr
         return
@@ -67,7 +67,7 @@ def test_forms_that_create_a_sandbox(served: World, words: list[str], template: 
         )
 
 
-def test_limits_are_those_of_docker(served: World) -> None:
+def test_limits_are_those_of_docker(served: ApiStack) -> None:
     spec, _ = created(served, "-m", "512m", "--cpus", "1.5", "--pids-limit=99", "busybox", "ls")
     assert spec["resources"]["limits"] == {"memory": "512Mi", "cpu": "1500m", "pids": 99}
 
@@ -80,13 +80,13 @@ def test_memory_reads_back_as_it_is_written(text: str, memory: str) -> None:
     assert format_bytes(parse_bytes(docker_options.memory(text))) == memory
 
 
-def test_a_volume_is_one_of_the_namespace(served: World) -> None:
+def test_a_volume_is_one_of_the_namespace(served: ApiStack) -> None:
     spec, _ = created(served, "-v", "cache:/var/cache:ro", "busybox", "ls")
     (volume,) = spec["template"]["volumes"]
     assert (volume["name"], volume["mountPath"], volume["readOnly"]) == ("cache", "/var/cache", True)
 
 
-def test_variables_come_as_docker_reads_them(served: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_variables_come_as_docker_reads_them(served: ApiStack, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MINE", "own")
     file = tmp_path / "env"
     file.write_text("# a comment\nA=of the file\n  B=2\n\nMINE\nNOT_SET_ANYWHERE\n")
@@ -134,14 +134,14 @@ def test_variables_come_as_docker_reads_them(served: World, tmp_path: Path, monk
         (["--env-file", "/none/such", "busybox", "ls"], "--env-file /none/such: No such file or directory"),
     ],
 )
-def test_forms_that_are_answered_with_others(served: World, words: list[str], answer: str) -> None:
+def test_forms_that_are_answered_with_others(served: ApiStack, words: list[str], answer: str) -> None:
     done = run(served, *words)
     assert done.exit_code in (1, 2)
     assert answer in done.stderr
     assert not served.store.list("Sandbox")[0]
 
 
-def test_verbose_stands_before_run(served: World) -> None:
+def test_verbose_stands_before_run(served: ApiStack) -> None:
     runner, server = CliRunner(), ["--server", f"unix://{served.socket}"]
     for verb in (["run"], ["sandbox", "run"]):
         quiet = runner.invoke(cli, [*server, *verb, "--wait", "1ms", "busybox", "ls", "-v", "--tty=false"])

@@ -23,7 +23,7 @@ from controller.kinds.runtime.container import ContainerConfig, Limits
 from tests.cli.shells import shell
 from tests.conftest import HandClock
 from tests.fakes.engine import TINY, FakeEngine
-from tests.helpers_api import QUICKSTART, World, make_world
+from tests.helpers_api import QUICKSTART, ApiStack, make_api
 from tests.instance_states import instance_state
 
 Run = Callable[..., Result]
@@ -38,20 +38,20 @@ def engine() -> FakeEngine:
 
 
 @pytest.fixture
-def boxed(tmp_path: Path, engine: FakeEngine, quiet: None) -> Iterator[World]:
-    """A served world whose sandbox `quickstart` runs and has written a log."""
-    world = make_world(tmp_path, engine=engine)
-    world.apply()
-    _run_box(world, engine)
-    server: ApiServer = world.server()
+def boxed(tmp_path: Path, engine: FakeEngine, quiet: None) -> Iterator[ApiStack]:
+    """A served API whose sandbox `quickstart` runs and has written a log."""
+    api = make_api(tmp_path, engine=engine)
+    api.apply()
+    _run_box(api, engine)
+    server: ApiServer = api.server()
     server.start()
-    yield world
+    yield api
     server.stop()
-    world.store.close()
+    api.store.close()
 
 
-def _run_box(world: World, engine: FakeEngine) -> None:
-    obj = world.sandbox()
+def _run_box(api: ApiStack, engine: FakeEngine) -> None:
+    obj = api.sandbox()
     name = container_name(obj.name, obj.uid)
     command = ("sh", "-c", "echo hello; echo oops >&2; sleep 60")
     config = ContainerConfig(
@@ -72,7 +72,7 @@ def _run_box(world: World, engine: FakeEngine) -> None:
 
 
 @pytest.fixture
-def paddock(boxed: World) -> Run:
+def paddock(boxed: ApiStack) -> Run:
     def run(*words: str, stdin: bytes | None = None) -> Result:
         return CliRunner().invoke(cli, ["--server", f"unix://{boxed.socket}", *words], input=stdin)
 
@@ -91,7 +91,7 @@ def test_stdin_is_passed_byte_for_byte(paddock: Run) -> None:
     assert (done.exit_code, done.stdout_bytes) == (0, data)
 
 
-def test_unreadable_stdin_is_an_error(boxed: World) -> None:
+def test_unreadable_stdin_is_an_error(boxed: ApiStack) -> None:
     done = shell("paddock exec -i quickstart -- cat 0>/dev/null", boxed.socket)
     reason = "Bad file descriptor; the command was killed, start it with another input"
     assert (done.returncode, done.stderr) == (1, f"error: stdin can't be read: {reason}\n")
@@ -107,7 +107,7 @@ def test_logs(paddock: Run) -> None:
     assert paddock("logs", "sandbox/quickstart", "--tail=1").stdout == "oops\n"
 
 
-def test_the_egress_log(paddock: Run, boxed: World, engine: FakeEngine) -> None:
+def test_the_egress_log(paddock: Run, boxed: ApiStack, engine: FakeEngine) -> None:
     output = paddock("logs", "quickstart", "--egress")
     assert output.exit_code == 1
     assert "has no proxy now" in output.stderr
@@ -139,7 +139,7 @@ def test_the_egress_log(paddock: Run, boxed: World, engine: FakeEngine) -> None:
     assert "refused CONNECT" in paddock("logs", "quickstart", "--egress", "--tail", "1").stdout
 
 
-def test_previous_log_of_a_replaced_container_is_its_tail(paddock: Run, boxed: World) -> None:
+def test_previous_log_of_a_replaced_container_is_its_tail(paddock: Run, boxed: ApiStack) -> None:
     output = paddock("logs", "quickstart", "-p")
     assert (output.exit_code, output.stdout) == (1, "")
     assert "has no previous run" in output.stderr
@@ -162,7 +162,7 @@ def test_nothing_stays_open(paddock: Run, engine: FakeEngine) -> None:
     assert not engine.open_streams
 
 
-def test_exec_in_a_stopped_sandbox_gives_its_reason(paddock: Run, boxed: World, engine: FakeEngine) -> None:
+def test_exec_in_a_stopped_sandbox_gives_its_reason(paddock: Run, boxed: ApiStack, engine: FakeEngine) -> None:
     boxed.set_ready("False", "Paused", "asked for by runState")
     (container,) = engine.observe().containers[boxed.sandbox().uid]
     engine.act(PauseContainer(container.uid, container.name, container.id, "test"))
@@ -219,14 +219,14 @@ def test_options_that_conflict_with_detach(paddock: Run) -> None:
     assert "no detached command `x`" in paddock("logs", "quickstart", "--exec", "x").stderr
 
 
-def test_inspect_hides_variable_values(paddock: Run, boxed: World) -> None:
+def test_inspect_hides_variable_values(paddock: Run, boxed: ApiStack) -> None:
     for form in ("yaml", "json"):
         done = paddock("inspect", "quickstart", "-o", form)
         assert done.exit_code == 0, done.stderr
         document = yaml.safe_load(done.stdout)
         assert document["container"]["Config"]["Env"] == ["TOKEN=(hidden)"]
         assert document["container"]["State"]["Running"] is True
-        assert document["instance"] is None, "nothing is recorded in this world"
+        assert document["instance"] is None, "no loop has recorded one"
         assert "s3cret" not in done.stdout
     boxed.apply(QUICKSTART.replace("name: quickstart", "name: other"))
     assert yaml.safe_load(paddock("inspect", "other").stdout)["container"] is None
@@ -241,7 +241,7 @@ AT_TERMINAL: dict[str, tuple[str, ...]] = {
 
 
 @pytest.mark.parametrize("what", AT_TERMINAL)
-def test_a_terminal_gets_no_hostile_escape_sequence(boxed: World, engine: FakeEngine, what: str) -> None:
+def test_a_terminal_gets_no_hostile_escape_sequence(boxed: ApiStack, engine: FakeEngine, what: str) -> None:
     engine.say(container_name("quickstart", boxed.sandbox().uid), f"{HOSTILE}\x1b[31mred\x1b[2Jend\n")
     arguments = ["-m", "controller", "--server", f"unix://{boxed.socket}", *AT_TERMINAL[what]]
 
@@ -259,13 +259,13 @@ def test_a_terminal_gets_no_hostile_escape_sequence(boxed: World, engine: FakeEn
     assert shown("--raw") == HOSTILE.encode() + b"\x1b[31mred\x1b[2Jend\n"
 
 
-def test_a_pipe_gets_every_byte(paddock: Run, boxed: World, engine: FakeEngine) -> None:
+def test_a_pipe_gets_every_byte(paddock: Run, boxed: ApiStack, engine: FakeEngine) -> None:
     engine.say(container_name("quickstart", boxed.sandbox().uid), HOSTILE)
     assert paddock("logs", "quickstart").stdout.endswith(HOSTILE)
     assert paddock("exec", "quickstart", "--", "echo", HOSTILE).stdout == f"{HOSTILE}\n"
 
 
-def test_an_output_that_takes_no_more(boxed: World) -> None:
+def test_an_output_that_takes_no_more(boxed: ApiStack) -> None:
     full = shell("paddock exec quickstart -- echo hi >/dev/full", boxed.socket)
     assert full.returncode == 1
     assert (

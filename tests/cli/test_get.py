@@ -11,18 +11,18 @@ import yaml
 from controller.kinds.meta import Event, StoredObject
 from controller.kinds.planning.plan import Writes
 from tests.cli.conftest import Run
-from tests.helpers_api import QUICKSTART, World
+from tests.helpers_api import QUICKSTART, ApiStack
 
 
 @pytest.fixture
-def two(served: World) -> World:
+def two(served: ApiStack) -> ApiStack:
     served.apply(f"{QUICKSTART}---\n{QUICKSTART.replace('quickstart', 'second').replace('demo', 'web')}")
     served.set_ready()
     served.clock.advance(300)
     return served
 
 
-def test_a_table_is_aligned_as_kubectl_does(paddock: Run, two: World) -> None:
+def test_a_table_is_aligned_as_kubectl_does(paddock: Run, two: ApiStack) -> None:
     assert paddock("get", "sandboxes").stdout == (
         "NAME         READY     STATUS    RESTARTS   CPU   MEMORY   PIDS   AGE\n"
         "quickstart   True      Running   2          -     -        -      5m\n"
@@ -31,11 +31,11 @@ def test_a_table_is_aligned_as_kubectl_does(paddock: Run, two: World) -> None:
 
 
 @pytest.mark.parametrize("word", ["sandboxes", "sandbox", "sb", "Sandbox", "sandbox.paddock"])
-def test_every_name_of_a_kind_works(paddock: Run, two: World, word: str) -> None:
+def test_every_name_of_a_kind_works(paddock: Run, two: ApiStack, word: str) -> None:
     assert paddock("get", word, "quickstart", "--no-headers").stdout.startswith("quickstart   True")
 
 
-def test_names_selectors_and_slashes(paddock: Run, two: World) -> None:
+def test_names_selectors_and_slashes(paddock: Run, two: ApiStack) -> None:
     assert paddock("get", "sb", "-l", "app=web", "-o", "name").stdout == "sandbox.paddock/second\n"
     assert paddock("get", "sb", "second", "quickstart", "-o", "name").stdout == (
         "sandbox.paddock/second\nsandbox.paddock/quickstart\n"
@@ -43,7 +43,7 @@ def test_names_selectors_and_slashes(paddock: Run, two: World) -> None:
     assert paddock("get", "sb/second", "sandbox/quickstart", "--no-headers").stdout.count("\n") == 2
 
 
-def test_wide_and_all_namespaces(paddock: Run, two: World) -> None:
+def test_wide_and_all_namespaces(paddock: Run, two: ApiStack) -> None:
     lines = paddock("get", "sb", "-A", "-o", "wide").stdout.splitlines()
     assert (
         " ".join(lines[0].split())
@@ -53,7 +53,7 @@ def test_wide_and_all_namespaces(paddock: Run, two: World) -> None:
     assert "paddock/python:1" in lines[1]
 
 
-def test_json_and_yaml_are_the_object_or_a_list(paddock: Run, two: World) -> None:
+def test_json_and_yaml_are_the_object_or_a_list(paddock: Run, two: ApiStack) -> None:
     one = json.loads(paddock("get", "sb", "quickstart", "-o", "json").stdout)
     assert (one["kind"], one["metadata"]["name"]) == ("Sandbox", "quickstart")
     assert yaml.safe_load(paddock("get", "sb/quickstart", "-o", "yaml").stdout) == one
@@ -68,7 +68,7 @@ def test_no_objects_is_exit_code_0_with_a_note(paddock: Run) -> None:
     assert paddock("get", "sb", "-A").stderr == "No resources found.\n"
 
 
-def test_missing_objects_fail_and_the_rest_is_shown(paddock: Run, two: World) -> None:
+def test_missing_objects_fail_and_the_rest_is_shown(paddock: Run, two: ApiStack) -> None:
     done = paddock("get", "sb", "nope", "quickstart", "-o", "name")
     assert (done.exit_code, done.stdout) == (1, "sandbox.paddock/quickstart\n")
     assert done.stderr == "error: sandboxes `nope` not found in namespace `default`\n"
@@ -97,7 +97,7 @@ def test_wrong_arguments_are_explained(paddock: Run, words: list[str], code: int
     assert said in done.stderr
 
 
-def test_describe_shows_spec_conditions_and_events(paddock: Run, two: World) -> None:
+def test_describe_shows_spec_conditions_and_events(paddock: Run, two: ApiStack) -> None:
     two.add_event(two.sandbox(), "Created", "container pdk-quickstart made")
     shown = paddock("describe", "sb", "quickstart").stdout
     assert "Name:           quickstart\n" in shown
@@ -112,7 +112,7 @@ def test_describe_shows_spec_conditions_and_events(paddock: Run, two: World) -> 
     assert paddock("describe", "sb", "-l", "app").stdout.count("Name: ") == 2
 
 
-def test_events_of_everything_or_of_one(paddock: Run, two: World) -> None:
+def test_events_of_everything_or_of_one(paddock: Run, two: ApiStack) -> None:
     two.add_event(two.sandbox(), "Created", "made")
     two.clock.advance(60)
     two.add_event(two.sandbox("second"), "Failed", "no image", "Warning")
@@ -130,7 +130,7 @@ def test_events_of_everything_or_of_one(paddock: Run, two: World) -> None:
     assert "can't be combined with -o" in paddock("events", "-w", "-o", "json").stderr
 
 
-def test_events_are_shown_as_they_happen(served: World) -> None:
+def test_events_are_shown_as_they_happen(served: ApiStack) -> None:
     served.apply(QUICKSTART)
     sandbox = served.sandbox()
     served.add_event(sandbox, "Created", "made")

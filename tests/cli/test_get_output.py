@@ -5,7 +5,7 @@ import pytest
 from controller.cli.errors import UsageProblem
 from controller.cli.text.jsonpath import Template
 from tests.cli.conftest import Run
-from tests.helpers_api import QUICKSTART, World
+from tests.helpers_api import QUICKSTART, ApiStack
 
 OBJECT = {
     "metadata": {"name": "a", "labels": {"app.kubernetes.io/name": "x"}},
@@ -51,7 +51,7 @@ def test_invalid_templates(template: str, words: str) -> None:
 
 
 @pytest.fixture
-def three(served: World) -> World:
+def three(served: ApiStack) -> ApiStack:
     texts = [QUICKSTART.replace("name: quickstart", f"name: {name}") for name in ("a", "b", "c")]
     served.apply("---\n".join(texts))
     for name, count in (("a", 10), ("b", 9)):
@@ -59,24 +59,24 @@ def three(served: World) -> World:
     return served
 
 
-def test_one_object_and_many(paddock: Run, three: World) -> None:
+def test_one_object_and_many(paddock: Run, three: ApiStack) -> None:
     assert paddock("get", "sb", "a", "-o", "jsonpath={.status.restartCount}").stdout == "10\n"
     assert paddock("get", "sb", "-o", "jsonpath={.items[*].metadata.name}").stdout == "a b c\n"
 
 
-def test_custom_columns(paddock: Run, three: World) -> None:
+def test_custom_columns(paddock: Run, three: ApiStack) -> None:
     columns = "custom-columns=NAME:.metadata.name,COUNT:{.status.restartCount}"
     output = paddock("get", "sb", "-o", columns, "--sort-by", ".status.restartCount").stdout
     assert output == "NAME   COUNT\nc      <none>\nb      9\na      10\n"
     assert paddock("get", "sb", "c", "-o", columns, "--no-headers").stdout == "c   <none>\n"
 
 
-def test_tables_are_sorted_too(paddock: Run, three: World) -> None:
+def test_tables_are_sorted_too(paddock: Run, three: ApiStack) -> None:
     output = paddock("get", "sb", "--sort-by={.status.restartCount}", "--no-headers").stdout
     assert [line.split()[0] for line in output.splitlines()] == ["c", "b", "a"]
 
 
-def test_several_names(paddock: Run, three: World) -> None:
+def test_several_names(paddock: Run, three: ApiStack) -> None:
     assert paddock("get", "sb", "c", "a", "-o", "name").stdout == "sandbox.paddock/c\nsandbox.paddock/a\n"
 
 
@@ -89,6 +89,6 @@ def test_several_names(paddock: Run, three: World) -> None:
         ("custom-columns=NAME", "write TITLE:PATH"),
     ],
 )
-def test_an_unknown_output_format(paddock: Run, served: World, output: str, said: str) -> None:
+def test_an_unknown_output_format(paddock: Run, served: ApiStack, output: str, said: str) -> None:
     done = paddock("get", "sb", "-o", output)
     assert (done.exit_code, said in done.stderr) == (2, True)

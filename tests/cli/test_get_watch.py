@@ -10,13 +10,13 @@ from click.testing import Result
 
 from tests.cli.conftest import Run
 from tests.daemon import wait_for
-from tests.helpers_api import QUICKSTART, World
+from tests.helpers_api import QUICKSTART, ApiStack
 
 OTHER = QUICKSTART.replace("name: quickstart", "name: other").replace("demo", "web")
 
 
 @pytest.fixture
-def watch(paddock: Run, served: World, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Result]:
+def watch(paddock: Run, served: ApiStack, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Result]:
     """Run `get ... -w`, change objects once it watches, and end it as a stopping daemon does."""
 
     monkeypatch.setattr("controller.cli.objects.watch.RESTART_SECONDS", 0)  # it does not come back
@@ -38,7 +38,7 @@ def watch(paddock: Run, served: World, monkeypatch: pytest.MonkeyPatch) -> Calla
     return run
 
 
-def test_rows_follow_the_table_aligned(watch: Callable[..., Result], served: World) -> None:
+def test_rows_follow_the_table_aligned(watch: Callable[..., Result], served: ApiStack) -> None:
     served.apply()
     served.clock.advance(300)
     output = watch("sb", "-w", change=served.set_ready, lines=3).stdout
@@ -49,25 +49,25 @@ def test_rows_follow_the_table_aligned(watch: Callable[..., Result], served: Wor
     )
 
 
-def test_titles_come_with_the_first_row_when_nothing_is_there(watch: Callable[..., Result], served: World) -> None:
+def test_titles_come_with_the_first_row_when_nothing_is_there(watch: Callable[..., Result], served: ApiStack) -> None:
     done = watch("sb", "-w", "-A", change=served.apply, lines=2)
     assert done.stdout.split()[:3] == ["NAMESPACE", "NAME", "READY"]
     assert "No resources found." in done.stderr
 
 
-def test_watch_only_selectors_names_and_forms(watch: Callable[..., Result], served: World) -> None:
+def test_watch_only_selectors_names_and_forms(watch: Callable[..., Result], served: ApiStack) -> None:
     served.apply()
     outcome = watch("sb", "-l", "app=web", "--watch-only", "-o", "name", change=lambda: served.apply(OTHER), lines=1)
     assert outcome.stdout == "sandbox.paddock/other\n"
 
 
-def test_line_separators_in_values_end_no_event(watch: Callable[..., Result], served: World) -> None:
+def test_line_separators_in_values_end_no_event(watch: Callable[..., Result], served: ApiStack) -> None:
     served.apply()
     change = lambda: served.change(annotations={"example.org/note": "a\u2028b\x85c"})  # noqa: E731
     assert watch("sb", "--watch-only", "-o", "name", change=change, lines=1).stdout == "sandbox.paddock/quickstart\n"
 
 
-def test_several_names_as_json(watch: Callable[..., Result], served: World) -> None:
+def test_several_names_as_json(watch: Callable[..., Result], served: ApiStack) -> None:
     served.apply(f"{QUICKSTART}---\n{OTHER}---\n{OTHER.replace('other', 'third')}")
 
     def change() -> None:
@@ -80,14 +80,14 @@ def test_several_names_as_json(watch: Callable[..., Result], served: World) -> N
     assert (name, json.loads(labels)) == ("other", {"a": "b"})
 
 
-def test_one_kind_at_a_time(paddock: Run, served: World) -> None:
+def test_one_kind_at_a_time(paddock: Run, served: ApiStack) -> None:
     plurals = [kind.plural for kind in served.services.registry if kind.name != "Sandbox"]
     if plurals:
         done = paddock("get", f"sb,{plurals[0]}", "-w")
         assert (done.exit_code, "several kinds can't be watched" in done.stderr) == (2, True)
 
 
-def test_a_watch_resumes_where_it_ended(paddock: Run, served: World) -> None:
+def test_a_watch_resumes_where_it_ended(paddock: Run, served: ApiStack) -> None:
     from controller.cli.client import Client
     from controller.cli.objects import watch as watching
     from paddock._client.server import Server

@@ -9,7 +9,7 @@ import pytest
 from controller.cli.commands import COMMANDS
 from controller.cli.habits.hints import COMPOSE, ELSEWHERE, SUBCOMMANDS
 from tests.cli.conftest import Run
-from tests.helpers_api import QUICKSTART, World
+from tests.helpers_api import QUICKSTART, ApiStack
 
 TABLES = Path(__file__).parent / "habits"
 SANDBOXES = ("web", "old", "older", "oldest")
@@ -27,7 +27,7 @@ def rows(table: str) -> Iterator[tuple[str, str]]:
 
 @pytest.fixture
 def spoken(
-    paddock: Run, served: World, spec: Callable[..., str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    paddock: Run, served: ApiStack, spec: Callable[..., str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Callable[[str, str], str]:
     """Run a line of a table; return what is wrong with its outcome, or nothing."""
     monkeypatch.chdir(tmp_path)

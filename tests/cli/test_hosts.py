@@ -17,7 +17,7 @@ from controller.ports.fleet import ManyHosts
 from controller.version import VERSION
 from tests.cli.conftest import Run
 from tests.fakes.engine import FACTS
-from tests.helpers_api import World, make_world
+from tests.helpers_api import ApiStack, make_api
 from tests.instance_states import instance_state
 
 AWAY = {
@@ -30,9 +30,9 @@ AWAY = {
 
 
 @pytest.fixture
-def fleet(tmp_path: Path, quiet: None) -> Iterator[World]:
+def fleet(tmp_path: Path, quiet: None) -> Iterator[ApiStack]:
     """The API of host a; host b's daemon is away."""
-    created = make_world(tmp_path, place=ManyHosts("a"))
+    created = make_api(tmp_path, place=ManyHosts("a"))
     created.view.seen = replace(created.view.seen, facts=FACTS, revision=1)
     with created.store.transaction() as transaction:
         transaction.put(StoredObject("Host", "", "b", "uid-b", {}, generation=0, status=AWAY))
@@ -44,7 +44,7 @@ def fleet(tmp_path: Path, quiet: None) -> Iterator[World]:
 
 
 @pytest.fixture
-def paddock(fleet: World) -> Run:
+def paddock(fleet: ApiStack) -> Run:
     def run(*words: str, stdin: bytes | str | None = None):  # type: ignore[no-untyped-def]  # as Run says
         return CliRunner().invoke(cli, ["--server", f"unix://{fleet.socket}", *words], input=stdin)
 
@@ -84,7 +84,7 @@ def test_all_hosts_are_listed(paddock: Run) -> None:
     assert "there are several hosts" in several.stderr
 
 
-def test_any_host_is_cordoned_and_labeled_from_anywhere(paddock: Run, fleet: World) -> None:
+def test_any_host_is_cordoned_and_labeled_from_anywhere(paddock: Run, fleet: ApiStack) -> None:
     for name, ready in (("a", "Ready"), ("b", "Unknown (daemon away)")):
         assert paddock("host", "cordon", name).stdout == f"host.paddock/{name} cordoned\n"
         assert paddock("label", f"host/{name}", "disk=fast").stdout == f"host.paddock/{name} labeled\n"
@@ -98,7 +98,7 @@ def test_any_host_is_cordoned_and_labeled_from_anywhere(paddock: Run, fleet: Wor
     assert (missing.exit_code, "hosts `c` not found" in missing.stderr) == (1, True)
 
 
-def test_a_drain_says_what_is_left_and_waits(paddock: Run, fleet: World) -> None:
+def test_a_drain_says_what_is_left_and_waits(paddock: Run, fleet: ApiStack) -> None:
     assert paddock("host", "drain", "b").stdout == "host.paddock/b drained\n"
     assert paddock("host", "drain", "b", "--wait").stdout == "host.paddock/b drained (no change)\n"
     limits, memory = Limits(500, 512 << 20, 64), instance_state(restarts=0)
@@ -113,7 +113,7 @@ def test_a_drain_says_what_is_left_and_waits(paddock: Run, fleet: World) -> None
     assert (trial.exit_code, "leave --dry-run out" in trial.stderr) == (2, True)
 
 
-def test_a_host_that_is_gone_is_removed(paddock: Run, fleet: World) -> None:
+def test_a_host_that_is_gone_is_removed(paddock: Run, fleet: ApiStack) -> None:
     own_outcome = paddock("host", "remove", "a")
     assert (own_outcome.exit_code, "host `a`: it is the host of the daemon that you ask" in own_outcome.stderr) == (
         1,

@@ -6,7 +6,7 @@ from click.testing import CliRunner
 
 from controller.cli.main import cli
 from tests.cli.conftest import Run
-from tests.helpers_api import World
+from tests.helpers_api import ApiStack
 
 FILE = "services:\n  web: {image: 'tiny:${TAG}', ports: ['127.0.0.1:8080:80']}\n  db: {image: 'tiny:1'}\n"
 TOOL = "registry.example/team/tool:1"
@@ -19,7 +19,7 @@ def compose_file(folder: Path, text: str = FILE) -> str:
     return str(path)
 
 
-def test_compose_applies_prunes_and_deletes(paddock: Run, served: World, tmp_path: Path) -> None:
+def test_compose_applies_prunes_and_deletes(paddock: Run, served: ApiStack, tmp_path: Path) -> None:
     arguments = ("--compose", compose_file(tmp_path), "--var", "TAG=2")
     done = paddock("apply", *arguments, "--dry-run=client")
     assert done.stdout.splitlines() == [
@@ -44,7 +44,7 @@ def test_compose_applies_prunes_and_deletes(paddock: Run, served: World, tmp_pat
     assert served.sandbox("my-shop-web", "team").deleted_at is None
 
 
-def test_a_wrong_name_is_not_replaced_by_the_folders(paddock: Run, served: World, tmp_path: Path) -> None:
+def test_a_wrong_name_is_not_replaced_by_the_folders(paddock: Run, served: ApiStack, tmp_path: Path) -> None:
     good = paddock("apply", "--compose", compose_file(tmp_path, "services: {web: {image: 'tiny:1'}}"))
     assert "my-shop-web created" in good.stdout
     for name in ("my-shop${SUFFIX}", "No Name", "''", "[]"):
@@ -64,7 +64,7 @@ def test_a_folder_is_sent_only_to_a_daemon_of_this_host(paddock: Run, tmp_path: 
     assert f"{path}:4:15: services.web.volumes[0]: the folder of this file is not known here" in done.stderr
 
 
-def test_compose_problems_have_positions(paddock: Run, served: World, tmp_path: Path) -> None:
+def test_compose_problems_have_positions(paddock: Run, served: ApiStack, tmp_path: Path) -> None:
     path = compose_file(tmp_path, FILE.replace("'tiny:1'", "x, privileged: true"))
     done = paddock("apply", "--compose", path)
     assert done.exit_code == 1
@@ -82,7 +82,7 @@ def test_compose_problems_have_positions(paddock: Run, served: World, tmp_path: 
     assert paddock("delete", "--compose", path, "--all").exit_code == 2
 
 
-def test_images_are_listed_pulled_built_and_pushed(paddock: Run, served: World, tmp_path: Path) -> None:
+def test_images_are_listed_pulled_built_and_pushed(paddock: Run, served: ApiStack, tmp_path: Path) -> None:
     served.images.remote[TOOL] = "sha256:" + "d" * 64
     done = paddock("image", "pull", TOOL)
     assert (done.exit_code, done.stderr) == (0, "1: Pulling\n")
@@ -98,7 +98,7 @@ def test_images_are_listed_pulled_built_and_pushed(paddock: Run, served: World, 
     assert "registry.example/a:1" in served.images.remote
 
 
-def test_image_errors_are_messages(paddock: Run, served: World, tmp_path: Path) -> None:
+def test_image_errors_are_messages(paddock: Run, served: ApiStack, tmp_path: Path) -> None:
     done = paddock("image", "pull", "registry.example/none:1")
     assert (done.exit_code, "error: registry.example/none:1: the registry does not have it" in done.stderr) == (1, True)
     (tmp_path / "Dockerfile").write_text("FROM paddock/base:1\nADD a /a\n")
@@ -107,7 +107,7 @@ def test_image_errors_are_messages(paddock: Run, served: World, tmp_path: Path) 
     assert paddock("image", "build", "-t", "a:1", str(tmp_path), "--build-arg", "A").exit_code == 2
 
 
-def test_a_refused_up_loses_no_ended_service(paddock: Run, served: World, tmp_path: Path) -> None:
+def test_a_refused_up_loses_no_ended_service(paddock: Run, served: ApiStack, tmp_path: Path) -> None:
     served.images.remote["tiny:1"] = "sha256:" + "d" * 64
     path = compose_file(tmp_path, "services: {once: {image: 'tiny:1'}, web: {image: 'tiny:1'}}")
     assert paddock("apply", "--compose", path).exit_code == 0
@@ -120,7 +120,7 @@ def test_a_refused_up_loses_no_ended_service(paddock: Run, served: World, tmp_pa
     assert served.sandbox("my-shop-once").deleted_at is None
 
 
-def test_image_volumes_become_volumes(paddock: Run, served: World, tmp_path: Path) -> None:
+def test_image_volumes_become_volumes(paddock: Run, served: ApiStack, tmp_path: Path) -> None:
     served.images.remote[TOOL] = "sha256:" + "d" * 64
     served.images.volumes[TOOL] = ("/data",)
     path = compose_file(tmp_path, f"services:\n  db: {{image: '{TOOL}'}}\n  web: {{image: 'none:1'}}\n")
@@ -152,7 +152,7 @@ def test_image_volumes_become_volumes(paddock: Run, served: World, tmp_path: Pat
     assert "note: " not in done.stderr
 
 
-def test_down_deletes_volumes_of_an_uncoverable_image(paddock: Run, served: World, tmp_path: Path) -> None:
+def test_down_deletes_volumes_of_an_uncoverable_image(paddock: Run, served: ApiStack, tmp_path: Path) -> None:
     served.images.remote[TOOL] = "sha256:" + "d" * 64
     served.images.volumes[TOOL] = ("/data",)
     path = compose_file(

@@ -4,7 +4,7 @@ import pytest
 
 from tests.cli.terminals import on_terminal
 from tests.daemon import wait_for
-from tests.helpers_api import World
+from tests.helpers_api import ApiStack
 
 
 @pytest.mark.parametrize(
@@ -16,7 +16,7 @@ from tests.helpers_api import World
         ("run", "-c", "1"),
     ],
 )
-def test_a_wait_is_interrupted(served: World, words: tuple[str, ...]) -> None:
+def test_a_wait_is_interrupted(served: ApiStack, words: tuple[str, ...]) -> None:
     served.apply()
     with on_terminal(served, *words) as screen:
         wait_for("it watches", lambda: served.services.watches.count)
@@ -26,7 +26,7 @@ def test_a_wait_is_interrupted(served: World, words: tuple[str, ...]) -> None:
     assert "Traceback" not in screen.text
 
 
-def test_events_are_watched_until_interrupted(served: World) -> None:
+def test_events_are_watched_until_interrupted(served: ApiStack) -> None:
     served.apply()
     with on_terminal(served, "-v", "events", "-w") as screen:
         screen.until("/events")
@@ -35,7 +35,7 @@ def test_events_are_watched_until_interrupted(served: World) -> None:
     assert "Aborted" not in screen.text
 
 
-def test_a_prompt_is_interrupted(served: World) -> None:
+def test_a_prompt_is_interrupted(served: ApiStack) -> None:
     with on_terminal(served, "secret", "set", "x", "--for", "sandboxes") as screen:
         screen.until("Value of x")
         screen.interrupt()

@@ -9,7 +9,7 @@ from controller.cli.commands import COMMANDS
 from controller.cli.main import cli
 from controller.cli.options import split_flag_values
 from tests.cli.conftest import Run
-from tests.helpers_api import QUICKSTART, World
+from tests.helpers_api import QUICKSTART, ApiStack
 
 Spec = Callable[..., str]
 
@@ -48,13 +48,13 @@ def test_every_flag_of_every_command_takes_false() -> None:
                 assert split_flag_values(observed, [f"{word}=false"]) == flag.secondary_opts[:1], f"{name} {word}"
 
 
-def test_delete_without_wait(paddock: Run, served: World) -> None:
+def test_delete_without_wait(paddock: Run, served: ApiStack) -> None:
     served.apply()
     done = paddock("delete", "sb", "quickstart", "--wait=false")
     assert (done.exit_code, done.stdout) == (0, 'sandbox.paddock "quickstart" deleted\n')
 
 
-def test_recursive_reads_subfolders(paddock: Run, served: World, spec: Spec) -> None:
+def test_recursive_reads_subfolders(paddock: Run, served: ApiStack, spec: Spec) -> None:
     spec(name="all/app.yaml")
     top = spec(QUICKSTART.replace("name: quickstart", "name: below"), "all/more/deep/below.yaml")
     folder = top.removesuffix("/more/deep/below.yaml")
@@ -68,20 +68,20 @@ def test_recursive_reads_subfolders(paddock: Run, served: World, spec: Spec) -> 
     assert "-R includes subfolders" in output.stderr
 
 
-def test_show_labels_adds_a_column(paddock: Run, served: World) -> None:
+def test_show_labels_adds_a_column(paddock: Run, served: ApiStack) -> None:
     served.apply(f"{QUICKSTART}---\n{QUICKSTART.replace('quickstart', 'plain').replace('{app: demo}', '{}')}")
     lines = paddock("get", "sb", "--show-labels").stdout.splitlines()
     assert [line.split()[-1] for line in lines] == ["LABELS", "<none>", "app=demo"]
 
 
-def test_ignore_not_found(paddock: Run, served: World) -> None:
+def test_ignore_not_found(paddock: Run, served: ApiStack) -> None:
     served.apply()
     output = paddock("get", "sb", "nope", "quickstart", "--ignore-not-found", "-o", "name")
     assert (output.exit_code, output.stdout, output.stderr) == (0, "sandbox.paddock/quickstart\n", "")
     assert paddock("get", "sb", "nope", "--ignore-not-found").output == ""
 
 
-def test_api_resources(paddock: Run, served: World) -> None:
+def test_api_resources(paddock: Run, served: ApiStack) -> None:
     lines = paddock("api-resources").stdout.splitlines()
     assert lines[0].split() == ["NAME", "SHORTNAMES", "APIVERSION", "NAMESPACED", "KIND"]
     assert ["sandboxes", "sb", "paddock/v1alpha1", "true", "Sandbox"] in [line.split() for line in lines]

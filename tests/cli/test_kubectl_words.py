@@ -10,13 +10,13 @@ import pytest
 from controller.kinds.runtime.images import ImagePull
 from controller.version import VERSION
 from tests.cli.conftest import Run
-from tests.helpers_api import QUICKSTART, World
+from tests.helpers_api import QUICKSTART, ApiStack
 
 Spec = Callable[..., str]
 TEMPLATE = "---\nkind: SandboxTemplate\nmetadata: {name: python}\nspec: {image: a}\napiVersion: paddock/v1alpha1\n"
 
 
-def test_get_all_prints_kinds_in_front_of_names(paddock: Run, served: World) -> None:
+def test_get_all_prints_kinds_in_front_of_names(paddock: Run, served: ApiStack) -> None:
     assert paddock("get", "all").stderr == "No resources found in default namespace.\n"
     served.apply(QUICKSTART + TEMPLATE)
     output = paddock("get", "all").stdout
@@ -28,14 +28,14 @@ def test_get_all_prints_kinds_in_front_of_names(paddock: Run, served: World) -> 
     }
 
 
-def test_label_columns(paddock: Run, served: World) -> None:
+def test_label_columns(paddock: Run, served: ApiStack) -> None:
     served.apply()
     title, row = (line.split() for line in paddock("get", "sb", "-L", "app,example.org/tier").stdout.splitlines())
     assert title[-2:] == ["APP", "TIER"]
     assert row[-1] == "demo"
 
 
-def test_the_namespace_before_the_command(paddock: Run, served: World) -> None:
+def test_the_namespace_before_the_command(paddock: Run, served: ApiStack) -> None:
     served.apply(QUICKSTART.replace("name: quickstart", "name: far\n  namespace: team"))
     assert paddock("-n", "team", "get", "sb", "-o", "name").stdout == "sandbox.paddock/far\n"
 
@@ -46,7 +46,7 @@ def test_versions(paddock: Run) -> None:
     assert document["clientVersion"]["version"] == document["serverVersion"]["version"] == VERSION
 
 
-def test_create_refuses_what_exists_and_replace_what_does_not(paddock: Run, served: World, spec: Spec) -> None:
+def test_create_refuses_what_exists_and_replace_what_does_not(paddock: Run, served: ApiStack, spec: Spec) -> None:
     file = spec(QUICKSTART)
     assert "not found" in paddock("replace", "-f", file).stderr
     assert paddock("create", "-f", file, "--dry-run=client").stdout == (
@@ -64,7 +64,7 @@ def test_create_refuses_what_exists_and_replace_what_does_not(paddock: Run, serv
     assert (bad.exit_code, "nothing was changed" in bad.stderr) == (1, True)
 
 
-def test_replace_keeps_the_owners_and_the_identity_of_what_was_read(paddock: Run, served: World, spec: Spec) -> None:
+def test_replace_keeps_the_owners_and_the_identity_of_what_was_read(paddock: Run, served: ApiStack, spec: Spec) -> None:
     owned = QUICKSTART.replace(
         "name: quickstart", "name: owned\n  ownerReferences: [{kind: Sandbox, name: quickstart}]"
     )
@@ -78,14 +78,14 @@ def test_replace_keeps_the_owners_and_the_identity_of_what_was_read(paddock: Run
     assert paddock("replace", "-f", spec(foreign)).exit_code == 1
 
 
-def test_rollout_status_needs_names(paddock: Run, served: World) -> None:
+def test_rollout_status_needs_names(paddock: Run, served: ApiStack) -> None:
     served.apply()
     for arguments in (("sandboxes",), ("sandboxes,sandboxpools",)):
         done = paddock("rollout", "status", *arguments)
         assert (done.exit_code, "name the objects" in done.stderr) == (2, True)
 
 
-def test_a_dry_run_deletes_nothing(paddock: Run, served: World) -> None:
+def test_a_dry_run_deletes_nothing(paddock: Run, served: ApiStack) -> None:
     served.apply()
     assert paddock("delete", "sb", "quickstart", "--dry-run").stdout == (
         "sandbox.paddock/quickstart deleted (server dry run)\n"
@@ -99,7 +99,7 @@ def test_a_dry_run_deletes_nothing(paddock: Run, served: World) -> None:
     ("flags", "seconds"),
     [(["--force"], 0), (["--now"], 1), (["--grace-period=5"], 5), (["--force", "--grace-period=0"], 0)],
 )
-def test_the_grace_period_of_a_deletion(paddock: Run, served: World, flags: list[str], seconds: int) -> None:
+def test_the_grace_period_of_a_deletion(paddock: Run, served: ApiStack, flags: list[str], seconds: int) -> None:
     served.apply()
     done = paddock("delete", "sb", "quickstart", "--no-wait", *flags)
     assert done.exit_code == 0, done.stderr
@@ -108,7 +108,7 @@ def test_the_grace_period_of_a_deletion(paddock: Run, served: World, flags: list
     assert paddock("delete", "sb", "x", "--now", "--grace-period=3").exit_code == 2
 
 
-def test_logs_of_several_sandboxes_have_prefixes(paddock: Run, served: World) -> None:
+def test_logs_of_several_sandboxes_have_prefixes(paddock: Run, served: ApiStack) -> None:
     served.apply(f"{QUICKSTART}---\n{QUICKSTART.replace('name: quickstart', 'name: other')}")
     for name in ("quickstart", "other"):
         served.view.show(served.sandbox(name))
@@ -123,7 +123,7 @@ def test_logs_of_several_sandboxes_have_prefixes(paddock: Run, served: World) ->
     assert "no sandboxes match" in paddock("logs", "-l", "app=none").stderr
 
 
-def test_logs_since_a_time(paddock: Run, served: World) -> None:
+def test_logs_since_a_time(paddock: Run, served: ApiStack) -> None:
     served.apply()
     served.view.show(served.sandbox())
     at = datetime.now(UTC) - timedelta(hours=1)
@@ -141,7 +141,7 @@ def test_all_permissions_in_a_list(paddock: Run) -> None:
     assert paddock("auth", "can-i").exit_code == 2
 
 
-def test_events_for_an_object(paddock: Run, served: World) -> None:
+def test_events_for_an_object(paddock: Run, served: ApiStack) -> None:
     served.apply()
     served.add_event(served.sandbox(), "Created", "container created")
     assert "container created" in paddock("events", "--for", "sandbox/quickstart").stdout
@@ -233,20 +233,20 @@ HABITS = [
 ]
 
 
-def test_habits_of_kubectls_users(paddock: Run, served: World, spec: Spec) -> None:
+def test_habits_of_kubectls_users(paddock: Run, served: ApiStack, spec: Spec) -> None:
     file = spec(QUICKSTART)
     for message, code, output in HABITS:
         done = paddock(*message.replace("FILE", file).split())
         assert (done.exit_code, output in done.stdout + done.stderr) == (code, True), f"{message}: {done.output}"
 
 
-def test_the_phase_is_in_the_object(paddock: Run, served: World) -> None:
+def test_the_phase_is_in_the_object(paddock: Run, served: ApiStack) -> None:
     served.apply()
     served.set_ready()
     assert paddock("get", "sb/quickstart", "-o", "jsonpath={.status.phase}").stdout.strip() == "Running"
 
 
-def test_apply_waits_and_prints_objects(paddock: Run, served: World, spec: Spec) -> None:
+def test_apply_waits_and_prints_objects(paddock: Run, served: ApiStack, spec: Spec) -> None:
     file = spec(QUICKSTART)
     late = paddock("apply", "-f", file, "--wait", "--timeout", "0s")
     assert (late.exit_code, "0/1 Ready within 0 s; not: quickstart" in late.stderr) == (1, True)
@@ -260,7 +260,7 @@ def test_apply_waits_and_prints_objects(paddock: Run, served: World, spec: Spec)
 
 
 def test_apply_counts_the_ready_sandboxes(
-    paddock: Run, served: World, spec: Spec, monkeypatch: pytest.MonkeyPatch
+    paddock: Run, served: ApiStack, spec: Spec, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("controller.cli.text.progress._AFTER_SECONDS", 0)
     served.apply(both := f"{QUICKSTART}---\n{QUICKSTART.replace('name: quickstart', 'name: other')}")
@@ -273,7 +273,7 @@ def test_apply_counts_the_ready_sandboxes(
 
 
 def test_bytes_of_a_pull_are_shown_while_it_is_waited_for(
-    paddock: Run, served: World, spec: Spec, monkeypatch: pytest.MonkeyPatch
+    paddock: Run, served: ApiStack, spec: Spec, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("controller.cli.text.progress._AFTER_SECONDS", 0)
     monkeypatch.setattr("controller.cli.text.progress._PULLS_SECONDS", 0.05)

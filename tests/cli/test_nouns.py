@@ -3,7 +3,7 @@
 import pytest
 
 from tests.cli.conftest import Run
-from tests.helpers_api import World
+from tests.helpers_api import ApiStack
 
 
 @pytest.mark.parametrize("verb", ["get", "list", "describe", "delete"])
@@ -14,7 +14,7 @@ def test_help_of_a_command_for_sandboxes(paddock: Run, verb: str, option: str) -
     assert done.stdout.startswith(f"Usage: cli sandbox {verb} [OPTIONS] [NAME ...]\n")
 
 
-def test_names_are_those_of_sandboxes(paddock: Run, served: World) -> None:
+def test_names_are_those_of_sandboxes(paddock: Run, served: ApiStack) -> None:
     served.apply()
     for arguments in (["get"], ["get", "quickstart"], ["list", "sandbox/quickstart"]):
         assert paddock("sandbox", *arguments, "-o", "name").stdout == "sandbox.paddock/quickstart\n"
@@ -37,7 +37,7 @@ def test_summaries_are_whole(paddock: Run, noun: str) -> None:
         )
 
 
-def test_a_sandbox_is_created_by_its_name(paddock: Run, served: World) -> None:
+def test_a_sandbox_is_created_by_its_name(paddock: Run, served: ApiStack) -> None:
     assert paddock("sandbox", "create", "web", "--image", "a:1").stdout == "sandbox.paddock/web created\n"
     assert served.sandbox("web").spec["template"]["image"] == "a:1"
     assert "command" not in served.sandbox("web").spec["template"]

@@ -14,7 +14,7 @@ from controller.kinds.plugin import PluginSpec
 from controller.policy.plugin import rendered
 from tests.cli.conftest import Run
 from tests.fakes.engine import FACTS
-from tests.helpers_api import World
+from tests.helpers_api import ApiStack
 
 MANIFEST = (
     "name: p\nversion: '1.0'\ntype: tool\nobjects: [{kind: SandboxTemplate, metadata: {name: t}, spec: {image: x}}]\n"
@@ -62,13 +62,13 @@ def folder_with(tmp_path: Path, **fields: Any) -> str:
     return str(folder)
 
 
-def test_a_folder_with_a_manifest_json_is_installed(paddock: Run, served: World, tmp_path: Path) -> None:
+def test_a_folder_with_a_manifest_json_is_installed(paddock: Run, served: ApiStack, tmp_path: Path) -> None:
     served.view.seen = replace(served.view.seen, facts=replace(FACTS, engine_version="20.10.24+dfsg1"))
     done = paddock("plugin", "install", folder_with(tmp_path))
     assert done.output == "plugin/tools installed\n"
 
 
-def test_unmet_requirements_refuse_the_plugin(paddock: Run, served: World, tmp_path: Path) -> None:
+def test_unmet_requirements_refuse_the_plugin(paddock: Run, served: ApiStack, tmp_path: Path) -> None:
     required = {"docker": ">=24", "mcp": ">=1.0, <2", "podman": ">=4"}
     source = folder_with(tmp_path, requirements=required)
     blind = paddock("plugin", "install", source)
@@ -120,7 +120,7 @@ def test_the_outermost_manifest_of_an_archive_counts(tmp_path: Path) -> None:
     assert read_manifest(str(tmp_path / "plugin.tar")).document["metadata"]["name"] == "tools"
 
 
-def test_flags_of_swarm_are_explained_beside_others(paddock: Run, served: World) -> None:
+def test_flags_of_swarm_are_explained_beside_others(paddock: Run, served: ApiStack) -> None:
     assert paddock("plugin", "install", "docker-mcp-tools").exit_code == 0
     done = paddock("plugin", "config", "docker-mcp-tools", "--enable-compose", "--enable-swarm")
     assert (done.exit_code, done.stdout) == (0, "plugin/docker-mcp-tools configured\n")
@@ -132,7 +132,7 @@ def test_flags_of_swarm_are_explained_beside_others(paddock: Run, served: World)
     assert (alone.exit_code, "placement comes" in alone.stderr) == (1, True)
 
 
-def test_the_model_server_plugin_takes_gpus(paddock: Run, served: World) -> None:
+def test_the_model_server_plugin_takes_gpus(paddock: Run, served: ApiStack) -> None:
     done = paddock("plugin", "install", "docker-llm-provider", "--set", "gpus=1", "--grant")
     assert done.exit_code == 0, done.output
     plugin = served.store.get("Plugin", "default", "docker-llm-provider")

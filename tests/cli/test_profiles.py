@@ -5,7 +5,7 @@ import json
 import yaml
 
 from tests.cli.conftest import Run
-from tests.helpers_api import World
+from tests.helpers_api import ApiStack
 
 OWN = """\
 apiVersion: paddock/v1alpha1
@@ -23,7 +23,7 @@ spec: {template: {image: "tiny:1", securityLevel: ci}}
 """
 
 
-def test_a_profile_is_applied_shown_and_deleted(paddock: Run, served: World) -> None:
+def test_a_profile_is_applied_shown_and_deleted(paddock: Run, served: ApiStack) -> None:
     assert paddock("apply", "-f", "-", stdin=OWN).stdout == "securityprofile.paddock/ci created\n"
     assert paddock("apply", "-f", "-", stdin=OWN).stdout == "securityprofile.paddock/ci unchanged\n"
     names = paddock("get", "sp", "-o", "name").stdout.split()
@@ -45,7 +45,7 @@ def test_a_profile_is_applied_shown_and_deleted(paddock: Run, served: World) -> 
     assert paddock("delete", "sp", "ci", "--wait=false").stdout == 'securityprofile.paddock "ci" deleted\n'
 
 
-def test_a_built_in_profile_can_be_copied_not_changed(paddock: Run, served: World) -> None:
+def test_a_built_in_profile_can_be_copied_not_changed(paddock: Run, served: ApiStack) -> None:
     document = json.loads(paddock("get", "sp", "development", "-o", "json").stdout)
     assert document["status"]["effective"]["capabilities"] == ["CHOWN", "SETGID", "SETUID"]
     output = paddock("apply", "-f", "-", stdin=json.dumps(document))

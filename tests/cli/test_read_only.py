@@ -12,12 +12,12 @@ from controller.kinds.planning.plan import Writes
 from controller.kinds.runtime.container import Limits
 from tests.cli.conftest import Run
 from tests.fakes.engine import FACTS
-from tests.helpers_api import World
+from tests.helpers_api import ApiStack
 from tests.instance_states import instance_state
 
 
 @pytest.fixture
-def sandbox(served: World) -> World:
+def sandbox(served: ApiStack) -> ApiStack:
     """A sandbox with a container, its record and two events."""
     served.apply()
     sandbox = served.sandbox()
@@ -35,7 +35,7 @@ def sandbox(served: World) -> World:
     return served
 
 
-def test_tables(paddock: Run, sandbox: World) -> None:
+def test_tables(paddock: Run, sandbox: ApiStack) -> None:
     assert paddock("get", "inst").stdout == (
         "NAME                      PARENT               ROLE      STATE     RESTARTS   CPU    MEMORY   PIDS   AGE\n"
         "pdk-quickstart-00000000   sandbox/quickstart   sandbox   Running   2          500m   512Mi    64     5m\n"
@@ -52,7 +52,7 @@ def test_tables(paddock: Run, sandbox: World) -> None:
     assert full_isolation[:7] == ["full-isolation", "none", "full-isolation", "True", "none", "none", "minimal"]
 
 
-def test_every_output_format(paddock: Run, sandbox: World) -> None:
+def test_every_output_format(paddock: Run, sandbox: ApiStack) -> None:
     name = "pdk-quickstart-00000000"
     assert paddock("get", "inst", "-l", "paddock.role=sandbox", "-o", "name").stdout == f"instance.paddock/{name}\n"
     assert paddock("get", "inst", name, "-o", "jsonpath={.status.state}").stdout == "Running\n"
@@ -68,7 +68,7 @@ def test_every_output_format(paddock: Run, sandbox: World) -> None:
     assert "Failed" in paddock("get", "ev", event).stdout
 
 
-def test_describe(paddock: Run, sandbox: World) -> None:
+def test_describe(paddock: Run, sandbox: ApiStack) -> None:
     output = paddock("describe", "host").stdout
     assert re.search(r"^  EngineReachable +True", output, re.MULTILINE)
     assert "Created:" not in output
@@ -92,7 +92,7 @@ def test_describe(paddock: Run, sandbox: World) -> None:
     ids=" ".join,
 )
 def test_every_changing_command_explains_its_refusal(
-    paddock: Run, sandbox: World, words: list[str], monkeypatch: pytest.MonkeyPatch
+    paddock: Run, sandbox: ApiStack, words: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("EDITOR", "false")  # never opened
     done = paddock(*words)
@@ -101,19 +101,19 @@ def test_every_changing_command_explains_its_refusal(
     assert paddock("get", "inst", "-o", "name").stdout
 
 
-def test_one_undeletable_object_stops_the_whole_delete(paddock: Run, sandbox: World) -> None:
+def test_one_undeletable_object_stops_the_whole_delete(paddock: Run, sandbox: ApiStack) -> None:
     assert paddock("delete", "sb,inst", "--all", "--no-wait").exit_code == 1
     assert sandbox.sandbox().deleted_at is None
 
 
-def test_applying_read_only_output_gives_one_reason(paddock: Run, sandbox: World) -> None:
+def test_applying_read_only_output_gives_one_reason(paddock: Run, sandbox: ApiStack) -> None:
     for kind, count in (("ev", 2), ("host", 1), ("inst", 1)):
         done = paddock("apply", "-f", "-", stdin=paddock("get", kind, "-o", "yaml").stdout)
         assert (done.exit_code, done.stderr.count(" is read-only: ")) == (1, count)
         assert f"{count} problem" in done.stderr
 
 
-def test_watch_is_refused_and_wait_polls(paddock: Run, sandbox: World) -> None:
+def test_watch_is_refused_and_wait_polls(paddock: Run, sandbox: ApiStack) -> None:
     done = paddock("get", "host", "-w")
     assert (done.exit_code, "hosts are computed on each read" in done.stderr) == (1, True)
     assert paddock("wait", "--for=condition=EngineReachable", "host/host").stdout == "host.paddock/host condition met\n"
@@ -129,7 +129,7 @@ def test_explain_knows_status_and_flat_fields(paddock: Run) -> None:
     assert not {"Event", "Host", "Instance"} & set(published["definitions"])
 
 
-def test_a_host_is_cordoned_labeled_and_uncordoned(paddock: Run, sandbox: World) -> None:
+def test_a_host_is_cordoned_labeled_and_uncordoned(paddock: Run, sandbox: ApiStack) -> None:
     trial = paddock("host", "cordon", "host", "--dry-run=server")
     assert trial.stdout == "host.paddock/host cordoned (server dry run)\n"
     assert paddock("get", "host", "--no-headers").stdout.split()[1] == "Ready"

@@ -58,7 +58,7 @@ def test_exit_codes_are_those_of_commands() -> None:
 
 def test_tab_completes_live_names_and_lines_stay(real: Front, tmp_path: Path) -> None:
     state = {"XDG_STATE_HOME": str(tmp_path)}
-    with on_terminal(real.world, "repl", "quickstart", **state) as screen:
+    with on_terminal(real.api, "repl", "quickstart", **state) as screen:
         screen.until("python> ")
         screen.type("forty_one = 41\n")
         screen.until("python> ", 2)
@@ -69,7 +69,7 @@ def test_tab_completes_live_names_and_lines_stay(real: Front, tmp_path: Path) ->
         screen.type("forty_one.bit_l\t()\n\x04")
         screen.until("forty_one.bit_length()")
         assert screen.ended() == 0
-    with on_terminal(real.world, "repl", "quickstart", **state) as screen:
+    with on_terminal(real.api, "repl", "quickstart", **state) as screen:
         screen.until("python> ")
         screen.type("\x1b[A\n\x04")  # the line before
         assert "forty_one.bit_length()" in screen.until("\n6\n")

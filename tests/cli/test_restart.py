@@ -6,31 +6,31 @@ import pytest
 
 from tests.cli.conftest import Run
 from tests.daemon import wait_for
-from tests.helpers_api import QUICKSTART, World
+from tests.helpers_api import QUICKSTART, ApiStack
 
 OTHER = QUICKSTART.replace("name: quickstart", "name: other")
 NAMES = ("quickstart", "other")
 
 
 @pytest.fixture
-def two(served: World) -> World:
+def two(served: ApiStack) -> ApiStack:
     served.apply(f"{QUICKSTART}---\n{OTHER}")
     return served
 
 
-def report(world: World, condition: str) -> None:
+def report(api: ApiStack, condition: str) -> None:
     """Give both sandboxes this condition, as the planner would."""
     for name in NAMES:
-        observed = world.sandbox(name).generation
+        observed = api.sandbox(name).generation
         document = {"type": condition, "status": "True", "reason": condition, "observedGeneration": observed}
-        world.change(name, status={"observedGeneration": observed, "conditions": [document]})
+        api.change(name, status={"observedGeneration": observed, "conditions": [document]})
 
 
-def states(world: World) -> list[str]:
-    return [world.sandbox(name).spec.get("runState", "Running") for name in NAMES]
+def states(api: ApiStack) -> list[str]:
+    return [api.sandbox(name).spec.get("runState", "Running") for name in NAMES]
 
 
-def test_restart_stops_all_and_starts_them_again(paddock: Run, two: World) -> None:
+def test_restart_stops_all_and_starts_them_again(paddock: Run, two: ApiStack) -> None:
     def play() -> None:
         wait_for("both stop", lambda: states(two) == ["Suspended", "Suspended"], 60)
         report(two, "Suspended")
@@ -47,14 +47,14 @@ def test_restart_stops_all_and_starts_them_again(paddock: Run, two: World) -> No
     )
 
 
-def test_a_wrong_name_stops_nothing(paddock: Run, two: World) -> None:
+def test_a_wrong_name_stops_nothing(paddock: Run, two: ApiStack) -> None:
     before = [two.sandbox(name).generation for name in NAMES]
     done = paddock("restart", *NAMES, "typo")
     assert (done.exit_code, "`typo` not found" in done.stderr) == (1, True)
     assert [two.sandbox(name).generation for name in NAMES] == before
 
 
-def test_a_timeout_leaves_nothing_stopped(paddock: Run, two: World) -> None:
+def test_a_timeout_leaves_nothing_stopped(paddock: Run, two: ApiStack) -> None:
     done = paddock("restart", *NAMES, "--timeout", "0")
     assert (done.exit_code, "not Suspended within 0 s: quickstart, other" in done.stderr) == (1, True)
     assert states(two) == ["Running", "Running"]

@@ -11,14 +11,14 @@ from controller.cli.main import cli
 from controller.cli.runs.run import Job, runtime_of
 from controller.kinds.observed.observed import HostFacts
 from tests.daemon import wait_for
-from tests.helpers_api import World
+from tests.helpers_api import ApiStack
 
 
-def run(served: World, *words: str) -> Result:
+def run(served: ApiStack, *words: str) -> Result:
     return CliRunner().invoke(cli, ["--server", f"unix://{served.socket}", "run", *words])
 
 
-def run_refused(served: World, reason: str, message: str, *words: str) -> Result:
+def run_refused(served: ApiStack, reason: str, message: str, *words: str) -> Result:
     """Run a sandbox that becomes Ready=False of that reason once the command waits for it."""
 
     def refuse() -> None:
@@ -46,14 +46,14 @@ def run_refused(served: World, reason: str, message: str, *words: str) -> Result
         (["--gpus", '"device=0","capabilities=gpu"', "-c", "1"], "not understood"),
     ],
 )
-def test_wrong_arguments(served: World, words: list[str], said: str) -> None:
+def test_wrong_arguments(served: ApiStack, words: list[str], said: str) -> None:
     done = run(served, *words)
     assert done.exit_code == 2
     assert said in done.stderr
     assert not served.store.list("Sandbox")[0]
 
 
-def test_a_sandbox_that_never_starts_is_reported_and_removed(served: World) -> None:
+def test_a_sandbox_that_never_starts_is_reported_and_removed(served: ApiStack) -> None:
     done = run(served, "--wait", "100ms", "-c", "1")
     assert done.exit_code == 1
     assert "the sandbox was not Ready within 0.1 s: Pending: not reconciled yet" in done.stderr
@@ -67,7 +67,7 @@ def test_a_sandbox_that_never_starts_is_reported_and_removed(served: World) -> N
     assert (stored.spec["restartPolicy"], stored.spec["lifecycle"]["onIdle"]) == ("Never", "Delete")
 
 
-def test_a_name_in_use_is_refused_and_its_sandbox_stays(served: World) -> None:
+def test_a_name_in_use_is_refused_and_its_sandbox_stays(served: ApiStack) -> None:
     served.apply("apiVersion: paddock/v1alpha1\nkind: Sandbox\nmetadata: {name: mine}\nspec: {template: {image: a}}\n")
     for detached in ([], ["-d"]):
         done = run(served, *detached, "--name", "mine", "-c", "1")
@@ -76,7 +76,7 @@ def test_a_name_in_use_is_refused_and_its_sandbox_stays(served: World) -> None:
     assert stored.deleted_at is None
 
 
-def test_a_detached_command_is_the_main_one(served: World, tmp_path: Path) -> None:
+def test_a_detached_command_is_the_main_one(served: ApiStack, tmp_path: Path) -> None:
     script = tmp_path / "hello.sh"
     script.write_text("echo $A\n")
     arguments = ["--name", "x", "--rm", "--timeout", "90s", "-e", "A=b", "-f", str(script), "--", "one"]
@@ -96,14 +96,14 @@ def test_a_detached_command_is_the_main_one(served: World, tmp_path: Path) -> No
     ("content", "said"),
     [(b"#" * (100 << 10), "a.sh is larger than 96 KiB, the limit of a detached script"), (b"\xff", "not UTF-8 text")],
 )
-def test_scripts_that_are_no_argument(served: World, tmp_path: Path, content: bytes, said: str) -> None:
+def test_scripts_that_are_no_argument(served: ApiStack, tmp_path: Path, content: bytes, said: str) -> None:
     (tmp_path / "a.sh").write_bytes(content)
     done = run(served, "-d", "-f", str(tmp_path / "a.sh"))
     assert (done.exit_code, said in done.stderr) == (1, True)
     assert not served.store.list("Sandbox")[0]
 
 
-def test_the_reason_is_shown_and_in_the_error(served: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_reason_is_shown_and_in_the_error(served: ApiStack, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("controller.cli.text.progress._AFTER_SECONDS", 0)
 
     done = run_refused(served, "QuotaExceeded", "quota `q` has 0 of 1 cores left", "--wait", "2s", "-c", "1")
@@ -115,14 +115,14 @@ def test_the_reason_is_shown_and_in_the_error(served: World, monkeypatch: pytest
     ]
 
 
-def test_a_template_by_name_lets_a_pool_serve_it(served: World) -> None:
+def test_a_template_by_name_lets_a_pool_serve_it(served: ApiStack) -> None:
     run(served, "--wait", "10ms", "--template", "tiny", "--", "true")
     (stored,) = served.store.list("Sandbox")[0]
     assert stored.spec["templateRef"] == {"name": "tiny"}
     assert stored.spec.get("poolPolicy", "Prefer") == "Prefer"
 
 
-def test_another_level_makes_it_another_template(served: World) -> None:
+def test_another_level_makes_it_another_template(served: ApiStack) -> None:
     run(served, "--wait", "10ms", "--level", "full-isolation", "-c", "1")
     (stored,) = served.store.list("Sandbox")[0]
     assert stored.spec["template"]["securityLevel"] == "full-isolation"
@@ -137,13 +137,13 @@ def test_another_level_makes_it_another_template(served: World) -> None:
         ('"device=0,1"', {"gpuDeviceIds": ["0", "1"], "limits": {}}),
     ],
 )
-def test_gpus_are_asked_for_as_with_docker(served: World, text: str, resources: dict[str, object]) -> None:
+def test_gpus_are_asked_for_as_with_docker(served: ApiStack, text: str, resources: dict[str, object]) -> None:
     run(served, "--wait", "10ms", "--gpus", text, "--template", "tiny", "--", "true")
     (stored,) = served.store.list("Sandbox")[0]
     assert (stored.spec["resources"], stored.spec["templateRef"]) == (resources, {"name": "tiny"})
 
 
-def test_all_gpus_are_those_that_the_operator_lists(served: World) -> None:
+def test_all_gpus_are_those_that_the_operator_lists(served: ApiStack) -> None:
     none = run(served, "--gpus", "all", "-c", "1")
     assert (none.exit_code, "--gpus all: no GPU of this host is listed" in none.stderr) == (1, True)
     assert not served.store.list("Sandbox")[0]
@@ -153,14 +153,14 @@ def test_all_gpus_are_those_that_the_operator_lists(served: World) -> None:
     assert stored.spec["resources"] == {"limits": {"gpus": 3}}
 
 
-def test_a_host_without_gpus_ends_it_at_once(served: World) -> None:
+def test_a_host_without_gpus_ends_it_at_once(served: ApiStack) -> None:
     done = run_refused(
         served, "NoDeviceDriver", "no driver for gpus; install one", "--wait", "60s", "--gpus", "1", "-c", "1"
     )
     assert (done.exit_code, done.stderr) == (1, "error: the sandbox failed: no driver for gpus; install one\n")
 
 
-def test_a_missing_image_ends_it_at_once(served: World) -> None:
+def test_a_missing_image_ends_it_at_once(served: ApiStack) -> None:
     """With what is here, before the wait is over; and what was created is removed."""
     why = "echo is not on this host; get it (`paddock image pull echo`)"
     done = run_refused(served, "ImagePullFailed", why, "--wait", "600s", "echo", "hello")
@@ -170,7 +170,7 @@ def test_a_missing_image_ends_it_at_once(served: World) -> None:
     assert stored.deleted_at is not None
 
 
-def test_a_build_of_its_image_is_waited_for(served: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_build_of_its_image_is_waited_for(served: ApiStack, monkeypatch: pytest.MonkeyPatch) -> None:
     """Longer than the default wait, with its progress; a build that fails ends it."""
     monkeypatch.setattr("controller.cli.text.progress._AFTER_SECONDS", 0)
     monkeypatch.setattr("controller.cli.runs.run._WAIT_SECONDS", 0.3)
@@ -193,13 +193,13 @@ def test_a_build_of_its_image_is_waited_for(served: World, monkeypatch: pytest.M
     assert (done.exit_code, "error: x could not be built: no mirror answers" in done.stderr) == (1, True)
 
 
-def test_a_fleet_without_a_scheduler_needs_a_host(served: World) -> None:
+def test_a_fleet_without_a_scheduler_needs_a_host(served: ApiStack) -> None:
     done = run_refused(served, "NoHost", "it names no host; write `host:` into its spec", "--wait", "60s", "-c", "1")
     message = "it names no host; write `host:` into its spec; for `paddock run`, add --host NAME"
     assert (done.exit_code, done.stderr) == (1, f"error: the sandbox has no host: {message}\n")
 
 
-def test_a_host_is_named(served: World) -> None:
+def test_a_host_is_named(served: ApiStack) -> None:
     for further in (["--template", "tiny"], ["-d"]):
         run(served, "--wait", "10ms", "--host", "host", *further, "--", "true")
     assert [stored.spec["host"] for stored in served.store.list("Sandbox")[0]] == ["host", "host"]
@@ -241,7 +241,7 @@ def test_code_is_in_the_language_of_its_template() -> None:
     assert Job.of([], "", "1", runtime_of("python", "")).command == ("python3", "-c", "1")
 
 
-def test_own_templates_serve_where_the_namespace_has_none(served: World, tmp_path: Path) -> None:
+def test_own_templates_serve_where_the_namespace_has_none(served: ApiStack, tmp_path: Path) -> None:
     (tmp_path / "a.ts").write_text("1")
     run(served, "--wait", "10ms", "-f", str(tmp_path / "a.ts"))
     (stored,) = served.store.list("Sandbox")[0]
@@ -249,7 +249,7 @@ def test_own_templates_serve_where_the_namespace_has_none(served: World, tmp_pat
     assert stored.spec["template"]["securityLevel"] == "full-isolation"
 
 
-def test_a_template_of_the_namespace_comes_before_an_own_one(served: World) -> None:
+def test_a_template_of_the_namespace_comes_before_an_own_one(served: ApiStack) -> None:
     served.apply(
         "apiVersion: paddock/v1alpha1\nkind: SandboxTemplate\nmetadata: {name: bun}\nspec: {image: example.org/bun:1}\n"
     )

@@ -8,13 +8,13 @@ import yaml
 from controller.cli.safe_text import UNSAFE
 from controller.cli.text.output import columns
 from tests.cli.conftest import Run
-from tests.helpers_api import World
+from tests.helpers_api import ApiStack
 
 EVIL = "\x1b]0;owned\x07 \x1b[2J \x9b31m \u202etxt.exe\r\nforged   row"
 
 
 @pytest.fixture
-def evil(served: World) -> World:
+def evil(served: ApiStack) -> ApiStack:
     """A sandbox with control characters in its texts."""
     served.apply()
     condition = {"type": "Ready", "status": "False", "reason": "StartFailed", "message": EVIL}
@@ -39,21 +39,21 @@ def evil(served: World) -> World:
     ],
     ids=" ".join,
 )
-def test_no_control_character_is_printed(paddock: Run, evil: World, words: list[str]) -> None:
+def test_no_control_character_is_printed(paddock: Run, evil: ApiStack, words: list[str]) -> None:
     done = paddock(*words)
     assert "txt.exe" in done.stdout + done.stderr or words == ["get", "sandboxes"], "it is not hidden either"
     assert not UNSAFE.search(done.stdout)
     assert not UNSAFE.search(done.stderr)
 
 
-def test_a_row_is_a_line(paddock: Run, evil: World) -> None:
+def test_a_row_is_a_line(paddock: Run, evil: ApiStack) -> None:
     lines = paddock("get", "events").stdout.splitlines()
     assert len(lines) == 2
     assert lines[1].endswith("\\x1b]0;owned\\x07 \\x1b[2J \\x9b31m \\u202etxt.exe\\x0d\\nforged   row")
     assert columns([["a\tb", "c"], ["d", "e"]]) == "a\\tb   c\nd      e"
 
 
-def test_programs_read_the_exact_text(paddock: Run, evil: World) -> None:
+def test_programs_read_the_exact_text(paddock: Run, evil: ApiStack) -> None:
     name = ("get", "sandbox", "quickstart", "-o")
     for document in (json.loads(paddock(*name, "json").stdout), yaml.safe_load(paddock(*name, "yaml").stdout)):
         assert document["metadata"]["annotations"] == {"example.org/note": EVIL}
@@ -61,7 +61,7 @@ def test_programs_read_the_exact_text(paddock: Run, evil: World) -> None:
     assert paddock(*name, path).stdout_bytes == f"{EVIL}\n".encode()
 
 
-def test_safe_text_is_unchanged(paddock: Run, served: World) -> None:
+def test_safe_text_is_unchanged(paddock: Run, served: ApiStack) -> None:
     served.apply()
     served.change(annotations={"note": "Grüße\tan 世界 👩‍💻"})
     assert "Grüße\tan 世界 👩‍💻" in paddock("describe", "sandbox", "quickstart").stdout

@@ -5,12 +5,12 @@ import pytest
 from controller.cli.text.output import paint
 from tests.cli.conftest import Run
 from tests.cli.terminals import on_terminal
-from tests.helpers_api import QUICKSTART, World
+from tests.helpers_api import QUICKSTART, ApiStack
 
 BOLD, GREEN, YELLOW, RED = "\x1b[1m", "\x1b[32m", "\x1b[33m", "\x1b[31m"
 
 
-def test_tables_have_colours_on_terminals_alone(paddock: Run, served: World) -> None:
+def test_tables_have_colours_on_terminals_alone(paddock: Run, served: ApiStack) -> None:
     served.apply()
     served.set_ready()
     plain = paddock("get", "sb").stdout
@@ -41,7 +41,7 @@ def test_states_by_colour(line: str, shown: str) -> None:
     assert paint(line) == shown
 
 
-def test_verbose_shows_each_request(paddock: Run, served: World) -> None:
+def test_verbose_shows_each_request(paddock: Run, served: ApiStack) -> None:
     served.apply(QUICKSTART)
     for message in (("-v", "get", "sb"), ("get", "sb", "-v"), ("get", "sb", "-v=8"), ("--v=6", "get", "sb")):
         done = paddock(*message)

@@ -8,7 +8,7 @@ import pytest
 from tests.cli.conftest import Run
 from tests.conftest import HandClock
 from tests.fakes.engine import FakeEngine
-from tests.helpers_api import World, make_world
+from tests.helpers_api import ApiStack, make_api
 
 USER = """
 apiVersion: paddock/v1alpha1
@@ -31,9 +31,9 @@ def engine() -> FakeEngine:
 
 
 @pytest.fixture
-def world(tmp_path: Path, quiet: None, engine: FakeEngine) -> Iterator[World]:
+def api(tmp_path: Path, quiet: None, engine: FakeEngine) -> Iterator[ApiStack]:
     engine.volumes = {("default", name): 8 << 20 for name in ("kept", "old", "used")}
-    created = make_world(tmp_path, engine=engine)
+    created = make_api(tmp_path, engine=engine)
     created.apply(USER)
     yield created
     created.store.close()
@@ -63,7 +63,7 @@ def test_volumes_are_deleted_by_name_unless_used(paddock: Run) -> None:
 
 @pytest.mark.parametrize("is_running", [True, False])
 def test_compose_down_deletes_its_own_volumes_alone(
-    paddock: Run, world: World, engine: FakeEngine, tmp_path: Path, is_running: bool
+    paddock: Run, api: ApiStack, engine: FakeEngine, tmp_path: Path, is_running: bool
 ) -> None:
     """Also after a `down` that left them. One of a service that left the file is known by the sandbox."""
     path = tmp_path / "compose.yaml"
@@ -73,7 +73,7 @@ def test_compose_down_deletes_its_own_volumes_alone(
     if is_running:
         assert paddock("apply", "--compose", str(path)).exit_code == 0
         for name in ("shop-web", "shop-job"):
-            world.change(name, finalizers=())  # nothing runs here: they are deleted at once
+            api.change(name, finalizers=())  # nothing runs here: they are deleted at once
     path.write_text(COMPOSE.replace("  job: {image: 'a:1', volumes: [/out]}\n", ""))
     down = paddock("compose", "-f", str(path), "down", "-v", "-t", "5s")
     assert down.exit_code == 0, down.output

@@ -11,7 +11,7 @@ import pytest
 from click.testing import Result
 
 from controller.service.workflow.files import RunFiles, RunKey
-from tests.helpers_api import World
+from tests.helpers_api import ApiStack
 
 Run = Callable[..., Result]
 STAGES = [{"name": name, "exec": {"commands": ["true"]}} for name in ("make", "use", "last")]
@@ -19,7 +19,7 @@ SPEC = {"workflow": {"sandbox": {"template": {"image": "paddock/base:1"}}, "stag
 
 
 @pytest.fixture
-def run(served: World) -> Callable[..., None]:
+def run(served: ApiStack) -> Callable[..., None]:
     """Store a run `r`; its status is changed as given."""
 
     def make(*states: str, **status: Any) -> None:
@@ -44,7 +44,7 @@ def test_list_counts_stages_that_succeeded(run: Callable[..., None], paddock: Ru
 
 
 @pytest.mark.parametrize("phase", ["Succeeded", "Failed"])
-def test_ended_run_cannot_be_cancelled(run: Callable[..., None], served: World, paddock: Run, phase: str) -> None:
+def test_ended_run_cannot_be_cancelled(run: Callable[..., None], served: ApiStack, paddock: Run, phase: str) -> None:
     run(phase=phase)
     done = paddock("workflow", "cancel", "r")
     assert (done.exit_code, done.stdout) == (1, "")
@@ -54,7 +54,9 @@ def test_ended_run_cannot_be_cancelled(run: Callable[..., None], served: World, 
     assert workflow_run.spec["runState"] == "Running"
 
 
-def test_run_that_ended_before_its_cancellation_says_so(run: Callable[..., None], served: World, paddock: Run) -> None:
+def test_run_that_ended_before_its_cancellation_says_so(
+    run: Callable[..., None], served: ApiStack, paddock: Run
+) -> None:
     run(phase="Running")
     assert paddock("workflow", "cancel", "r").stdout == "workflowrun/r cancelled\n"
     assert paddock("workflow", "cancel", "r").stdout == "workflowrun/r cancelled\n"
@@ -74,7 +76,7 @@ def test_logs_of_an_unknown_stage_list_the_stages(run: Callable[..., None], padd
     assert paddock("workflow", "logs", "r", "make").exit_code == 0
 
 
-def test_artifacts_are_as_large_as_their_files(run: Callable[..., None], served: World, paddock: Run) -> None:
+def test_artifacts_are_as_large_as_their_files(run: Callable[..., None], served: ApiStack, paddock: Run) -> None:
     run(phase="Succeeded")
     workflow_run = served.store.get("WorkflowRun", "default", "r")
     assert workflow_run is not None

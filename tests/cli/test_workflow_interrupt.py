@@ -6,7 +6,7 @@ import pytest
 
 from controller.cli import workflow
 from tests.cli.conftest import Run
-from tests.helpers_api import World
+from tests.helpers_api import ApiStack
 
 BUILD = """\
 apiVersion: paddock/v1alpha1
@@ -20,7 +20,7 @@ spec:
 
 @pytest.mark.parametrize(("namespace", "place"), [("default", ""), ("team", " -n team")])
 def test_an_interrupted_wait_says_that_the_run_goes_on(
-    paddock: Run, served: World, monkeypatch: pytest.MonkeyPatch, namespace: str, place: str
+    paddock: Run, served: ApiStack, monkeypatch: pytest.MonkeyPatch, namespace: str, place: str
 ) -> None:
     def interrupt(_seconds: float) -> None:
         raise KeyboardInterrupt
@@ -37,7 +37,7 @@ def test_an_interrupted_wait_says_that_the_run_goes_on(
     ]
 
 
-def test_a_refused_run_names_the_field_alone(paddock: Run, served: World) -> None:
+def test_a_refused_run_names_the_field_alone(paddock: Run, served: ApiStack) -> None:
     served.apply(BUILD.replace("NAMESPACE", "default"))
     done = paddock("workflow", "run", "build", "--name", "build-1", "-p", "none=1")
     assert done.exit_code == 1

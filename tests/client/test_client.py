@@ -18,14 +18,14 @@ from paddock import Paddock as Client
 from paddock._client import handshake, websocket
 from paddock._client.connection import IDLE_SECONDS
 from paddock._client.errors import ClientError, Refused, Unreachable
-from tests.helpers_api import QUICKSTART, World
+from tests.helpers_api import QUICKSTART, ApiStack
 from tests.raw_client import Paddock
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture
-def paddock(served: World) -> Iterator[Paddock]:
+def paddock(served: ApiStack) -> Iterator[Paddock]:
     with Paddock(f"unix://{served.socket}") as created:
         yield created
 
@@ -72,18 +72,18 @@ def test_an_unreachable_daemon_is_reported_with_a_remedy(tmp_path: Path) -> None
         Paddock("ftp://x")
 
 
-def test_a_command_runs_to_its_end(paddock: Paddock, running_world: World) -> None:
+def test_a_command_runs_to_its_end(paddock: Paddock, running_api: ApiStack) -> None:
     def cat(stdin: Any, **_: Any) -> Iterator[Chunk]:
         for data in stdin:
             yield Chunk("stdout", data)
         yield Chunk("stderr", b"err\xff")
         yield Chunk("exit", b"3")
 
-    running_world.streams.run = cat
+    running_api.streams.run = cat
     data = bytes(range(256)) * 1000
     done = paddock.sandbox("quickstart").exec(["cat"], stdin=data, env={"A": "1"}, timeout_seconds=5)
     assert (done.exit_code, done.stdout, done.stderr) == (3, data, b"err\xff")
-    assert running_world.streams.asked[-1][1]["env"] == {"A": "1"}
+    assert running_api.streams.asked[-1][1]["env"] == {"A": "1"}
 
 
 @pytest.mark.parametrize(
@@ -94,27 +94,27 @@ def test_a_command_runs_to_its_end(paddock: Paddock, running_world: World) -> No
         ("background", ["sleep", 5], "item 1 is int; convert with str(...)"),
     ],
 )
-def test_a_command_of_another_type_is_not_sent(running_world: World, method: str, command: Any, message: str) -> None:
-    with Client(f"unix://{running_world.socket}") as client, pytest.raises(TypeError, match=re.escape(message)):
+def test_a_command_of_another_type_is_not_sent(running_api: ApiStack, method: str, command: Any, message: str) -> None:
+    with Client(f"unix://{running_api.socket}") as client, pytest.raises(TypeError, match=re.escape(message)):
         getattr(client.sandbox("quickstart"), method)(command)
-    assert running_world.streams.asked == []
+    assert running_api.streams.asked == []
 
 
-def test_output_streams_and_leaving_kills_the_command(paddock: Paddock, running_world: World) -> None:
-    running_world.streams.run = running_world.streams.endless
+def test_output_streams_and_leaving_kills_the_command(paddock: Paddock, running_api: ApiStack) -> None:
+    running_api.streams.run = running_api.streams.endless
     with paddock.sandbox("quickstart").start(["a"]) as running:
         assert next(running) == Output("stdout", "first\n", b"first\n")
         assert running.exit_code is None
-    assert running_world.streams.closed.wait(30)
+    assert running_api.streams.closed.wait(30)
 
 
-def test_large_data_flows_both_ways(paddock: Paddock, running_world: World) -> None:
+def test_large_data_flows_both_ways(paddock: Paddock, running_api: ApiStack) -> None:
     def cat(stdin: Any, **_: Any) -> Iterator[Chunk]:
         for data in stdin:
             yield Chunk("stdout", data)
         yield Chunk("exit", b"0")
 
-    running_world.streams.run = cat
+    running_api.streams.run = cat
     data = os.urandom(1 << 20) * 32
     with paddock.sandbox("quickstart").start(["cat"], stdin=True) as running:
         feeding = threading.Thread(target=running.feed, args=(data,))
@@ -124,10 +124,10 @@ def test_large_data_flows_both_ways(paddock: Paddock, running_world: World) -> N
     assert (received == data, running.exit_code) == (True, 0)
 
 
-def test_logs(paddock: Paddock, running_world: World) -> None:
+def test_logs(paddock: Paddock, running_api: ApiStack) -> None:
     with paddock.sandbox("quickstart").logs(tail=5) as pieces:
         assert b"".join(pieces) == b"hello\n"
-    assert running_world.streams.asked[-1][1]["tail"] == 5
+    assert running_api.streams.asked[-1][1]["tail"] == 5
 
 
 def test_idle_connections_close_before_the_daemon_closes_them() -> None:

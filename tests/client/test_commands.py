@@ -13,13 +13,13 @@ from paddock import AsyncPaddock, Paddock, PaddockError, Process, Sandbox
 from paddock._client.channels import STATUS, STDOUT
 from paddock._sync import process as processes
 from tests.daemon import wait_for
-from tests.helpers_api import World
+from tests.helpers_api import ApiStack
 from tests.sdk.hand_clock import HandClock
 
 
 @pytest.fixture
-def sandbox(running_world: World) -> Iterator[Sandbox]:
-    with Paddock(f"unix://{running_world.socket}") as paddock:
+def sandbox(running_api: ApiStack) -> Iterator[Sandbox]:
+    with Paddock(f"unix://{running_api.socket}") as paddock:
         yield paddock.sandbox("quickstart")
 
 
@@ -47,18 +47,18 @@ def test_a_process_tells_how_long_it_ran(monkeypatch: pytest.MonkeyPatch) -> Non
     assert process.wait().duration_seconds == 4
 
 
-def test_a_wait_for_the_start_loses_no_output(sandbox: Sandbox, running_world: World) -> None:
-    running_world.streams.run = lambda **_: iter((Chunk("stdout", b"hi\n"), Chunk("exit", b"3")))
+def test_a_wait_for_the_start_loses_no_output(sandbox: Sandbox, running_api: ApiStack) -> None:
+    running_api.streams.run = lambda **_: iter((Chunk("stdout", b"hi\n"), Chunk("exit", b"3")))
     with sandbox.start("true", tty=True, size=(30, 90)) as process:
         process.wait_started()
         process.wait_started()
         assert process.wait().stdout == "hi\n"
         process.wait_started()
-    assert running_world.streams.asked[-1][1]["size"] == (30, 90)
+    assert running_api.streams.asked[-1][1]["size"] == (30, 90)
 
 
-def test_a_run_with_callbacks_has_a_duration(sandbox: Sandbox, running_world: World) -> None:
-    running_world.streams.run = lambda **_: iter((Chunk("stdout", b"hi\n"), Chunk("exit", b"0")))
+def test_a_run_with_callbacks_has_a_duration(sandbox: Sandbox, running_api: ApiStack) -> None:
+    running_api.streams.run = lambda **_: iter((Chunk("stdout", b"hi\n"), Chunk("exit", b"0")))
     messages: list[str] = []
     done = sandbox.run("echo hi", on_stdout=messages.append)
     assert messages == ["hi\n"]
@@ -66,36 +66,36 @@ def test_a_run_with_callbacks_has_a_duration(sandbox: Sandbox, running_world: Wo
     assert 0 < done.duration_seconds < 60
 
 
-def test_a_background_command_has_the_duration_of_its_record(sandbox: Sandbox, running_world: World) -> None:
+def test_a_background_command_has_the_duration_of_its_record(sandbox: Sandbox, running_api: ApiStack) -> None:
     go_on = threading.Event()
 
     def slow(**_: Any) -> Iterator[Chunk]:
         go_on.wait(30)
         yield Chunk("exit", b"0")
 
-    running_world.streams.run = slow
+    running_api.streams.run = slow
     command = sandbox.background("make")
-    running_world.clock.advance(4.25)
+    running_api.clock.advance(4.25)
     go_on.set()
     assert command.wait(timeout=30).duration_seconds == 4.25
-    running_world.streams.run = lambda **_: iter(())
+    running_api.streams.run = lambda **_: iter(())
     lost = sandbox.background("make").wait(timeout=30)
     assert (lost.exit_code, lost.duration_seconds) == (-1, None)
 
 
-def test_a_killed_process_ends(sandbox: Sandbox, running_world: World) -> None:
-    running_world.streams.run = running_world.streams.endless
+def test_a_killed_process_ends(sandbox: Sandbox, running_api: ApiStack) -> None:
+    running_api.streams.run = running_api.streams.endless
     process = sandbox.start("server")
     assert next(process).text == "first\n"
     process.kill()
-    assert running_world.streams.closed.wait(30), "the command goes on"
+    assert running_api.streams.closed.wait(30), "the command goes on"
     assert list(process) == []
     done = process.wait()
     assert (done.exit_code, done.timed_out, process.exit_code) == (137, False, 137)
 
 
-def test_a_kill_by_another_thread_ends_an_iteration(sandbox: Sandbox, running_world: World) -> None:
-    running_world.streams.run = running_world.streams.endless
+def test_a_kill_by_another_thread_ends_an_iteration(sandbox: Sandbox, running_api: ApiStack) -> None:
+    running_api.streams.run = running_api.streams.endless
     process = sandbox.start("server")
     observed = []
     for output in process:
@@ -104,14 +104,14 @@ def test_a_kill_by_another_thread_ends_an_iteration(sandbox: Sandbox, running_wo
         killer.start()
     killer.join()
     assert (observed, process.exit_code) == (["first\n"], 137)
-    assert running_world.streams.closed.wait(30), "the command goes on"
+    assert running_api.streams.closed.wait(30), "the command goes on"
 
 
-def test_a_kill_by_another_task_ends_an_iteration(running_world: World) -> None:
-    running_world.streams.run = running_world.streams.endless
+def test_a_kill_by_another_task_ends_an_iteration(running_api: ApiStack) -> None:
+    running_api.streams.run = running_api.streams.endless
 
     async def run() -> tuple[list[str], int]:
-        async with AsyncPaddock(f"unix://{running_world.socket}") as paddock:
+        async with AsyncPaddock(f"unix://{running_api.socket}") as paddock:
             process, observed = await paddock.sandbox("quickstart").start("server"), []
             async for output in process:
                 observed.append(output.text)
@@ -120,11 +120,11 @@ def test_a_kill_by_another_task_ends_an_iteration(running_world: World) -> None:
             return observed, (await process.wait()).exit_code
 
     assert asyncio.run(run()) == (["first\n"], 137)
-    assert running_world.streams.closed.wait(30), "the command goes on"
+    assert running_api.streams.closed.wait(30), "the command goes on"
 
 
-def test_a_kill_after_the_end_keeps_output_and_exit_code(sandbox: Sandbox, running_world: World) -> None:
-    running_world.streams.run = lambda **_: iter(
+def test_a_kill_after_the_end_keeps_output_and_exit_code(sandbox: Sandbox, running_api: ApiStack) -> None:
+    running_api.streams.run = lambda **_: iter(
         (Chunk("stdout", b"hi\n"), Chunk("stderr", b"last\n"), Chunk("exit", b"3"))
     )
     process = sandbox.start("true")

@@ -18,7 +18,7 @@ from paddock._client.errors import ClientError, Refused
 from paddock._tools import functions
 from paddock._transport import aio
 from tests.daemon import wait_for
-from tests.helpers_api import World
+from tests.helpers_api import ApiStack
 from tests.raw_client import Paddock, Sandbox
 
 MIB = 1 << 20
@@ -27,12 +27,12 @@ MIB = 1 << 20
 class ServedSandbox:
     """A served sandbox: its client, and its root in the fake engine."""
 
-    def __init__(self, world: World, sandbox: Sandbox, root: Path) -> None:
-        self.world, self.sandbox, self.files, self.root = world, sandbox, sandbox.files, root
+    def __init__(self, api: ApiStack, sandbox: Sandbox, root: Path) -> None:
+        self.api, self.sandbox, self.files, self.root = api, sandbox, sandbox.files, root
 
 
 @pytest.fixture
-def sandbox(served: World) -> Iterator[ServedSandbox]:
+def sandbox(served: ApiStack) -> Iterator[ServedSandbox]:
     served.apply()
     root = served.files.root(served.view.show(served.sandbox()).id)
     with Paddock(f"unix://{served.socket}") as paddock:
@@ -62,7 +62,7 @@ def test_a_missing_folder_is_named(sandbox: ServedSandbox, path: str) -> None:
 
 
 def test_relative_paths_begin_where_commands_run(sandbox: ServedSandbox, source: Path, tmp_path: Path) -> None:
-    files = Client(f"unix://{sandbox.world.socket}").sandbox("quickstart").files
+    files = Client(f"unix://{sandbox.api.socket}").sandbox("quickstart").files
     files.write("src/deep/main.py", "1")
     assert (sandbox.root / "workspace/src/deep/main.py").read_text() == "1"
     assert [file_info.name for file_info in files.list()] == ["src"]
@@ -81,7 +81,7 @@ def test_a_sparse_file_is_not_read_into_memory(sandbox: ServedSandbox) -> None:
     with (sandbox.root / "tmp/sparse").open("wb") as file:
         file.truncate(1 << 33)
     (sandbox.root / "tmp/small").write_bytes(b"12345")
-    with Client(f"unix://{sandbox.world.socket}") as paddock:
+    with Client(f"unix://{sandbox.api.socket}") as paddock:
         quickstart = paddock.sandboxes.get("quickstart")
         with pytest.raises(ClientError, match="/tmp/sparse: has over 268,435,456 bytes"):
             quickstart.files.read_bytes("/tmp/sparse")
@@ -92,7 +92,7 @@ def test_a_sparse_file_is_not_read_into_memory(sandbox: ServedSandbox) -> None:
         assert "over 8,388,608 bytes; read a part of it with a command" in read_file("/tmp/sparse")
 
     async def with_asyncio() -> None:
-        async with AsyncPaddock(f"unix://{sandbox.world.socket}") as paddock:
+        async with AsyncPaddock(f"unix://{sandbox.api.socket}") as paddock:
             async_sandbox = await paddock.sandboxes.get("quickstart")
             with pytest.raises(ClientError, match="over 4 bytes"):
                 await async_sandbox.files.read_bytes("/tmp/small", max_bytes=4)
@@ -104,7 +104,7 @@ def test_silent_connections_take_no_thread_of_others(sandbox: ServedSandbox, mon
     monkeypatch.setattr(aio, "_THREADS", 1)
 
     async def program(port: int) -> None:
-        async with AsyncPaddock(f"unix://{sandbox.world.socket}") as paddock:
+        async with AsyncPaddock(f"unix://{sandbox.api.socket}") as paddock:
             quickstart = await paddock.sandboxes.get("quickstart")
             async with await quickstart.connect(port) as connection:
                 waiting = asyncio.ensure_future(connection.receive())
@@ -114,7 +114,7 @@ def test_silent_connections_take_no_thread_of_others(sandbox: ServedSandbox, mon
                 await asyncio.wait([waiting])
 
     with socket.create_server(("127.0.0.1", 0)) as silent:
-        sandbox.world.ports.listen(80, silent.getsockname()[1])
+        sandbox.api.ports.listen(80, silent.getsockname()[1])
         asyncio.run(program(80))
 
 
@@ -135,7 +135,7 @@ def test_a_stopped_daemon_is_reported(sandbox: ServedSandbox) -> None:
     (sandbox.root / "tmp/big").write_bytes(b"x" * (8 * MIB))
     with sandbox.files.open("/tmp/big") as answer:
         answer.read(10)
-        for fake_work in list(sandbox.world.files.open):
+        for fake_work in list(sandbox.api.files.open):
             fake_work.close()
         with pytest.raises(ClientError, match="is incomplete"):
             for _ in answer.pieces():
@@ -146,7 +146,7 @@ def test_a_truncated_archive_is_reported(sandbox: ServedSandbox, tmp_path: Path)
     (sandbox.root / "tmp/big").write_bytes(b"x" * (8 * MIB))
     with sandbox.files.archive("/tmp") as answer:
         assert answer.read(10)
-        for fake_work in list(sandbox.world.files.open):
+        for fake_work in list(sandbox.api.files.open):
             fake_work.close()
         with pytest.raises(ClientError, match="is incomplete"):
             list(answer.pieces())
@@ -292,7 +292,7 @@ def test_no_special_bit_leaves_a_sandbox(sandbox: ServedSandbox, tmp_path: Path,
 def echoing(sandbox: ServedSandbox) -> Iterator[None]:
     """Port 80 of the sandbox echoes data and the end of the stream."""
     listener = socket.create_server(("127.0.0.1", 0), backlog=100)
-    sandbox.world.ports.listen(80, listener.getsockname()[1])
+    sandbox.api.ports.listen(80, listener.getsockname()[1])
     threads: list[threading.Thread] = []
 
     def one(sock: socket.socket) -> None:
@@ -322,7 +322,7 @@ def echoing(sandbox: ServedSandbox) -> Iterator[None]:
 
 
 def freed(sandbox: ServedSandbox) -> None:
-    wait_for("all is freed", lambda: not sandbox.world.services.forward.slots.used_count)
+    wait_for("all is freed", lambda: not sandbox.api.services.forward.slots.used_count)
 
 
 @pytest.mark.usefixtures("echoing")

@@ -18,7 +18,7 @@ from paddock._client.connection import connect
 from paddock._client.errors import ClientError
 from tests.api.listeners import opened
 from tests.conftest import HandClock
-from tests.helpers_api import QUICKSTART, World
+from tests.helpers_api import QUICKSTART, ApiStack
 
 API = "/apis/paddock/v1alpha1"
 SANDBOXES = f"{API}/namespaces/default/sandboxes"
@@ -26,10 +26,10 @@ PREVIEW = {"namespace": "default", "name": "quickstart", "port": 80}
 
 
 @pytest.fixture
-def relay(world: World, clock: HandClock) -> Iterator[PanelRelay]:
+def relay(api: ApiStack, clock: HandClock) -> Iterator[PanelRelay]:
     with (
-        opened(world),
-        closing(connect(f"unix://{world.socket}")) as connection,
+        opened(api),
+        closing(connect(f"unix://{api.socket}")) as connection,
         PanelRelay(connection, clock=clock.now) as made,
     ):
         yield made
@@ -149,14 +149,14 @@ def test_websocket_carries_the_session_as_subprotocol(relay: PanelRelay, page: h
     assert encoded.encode() not in reached
 
 
-def test_a_preview_is_served_under_its_own_name_alone(relay: PanelRelay, page: httpx.Client, world: World) -> None:
+def test_a_preview_is_served_under_its_own_name_alone(relay: PanelRelay, page: httpx.Client, api: ApiStack) -> None:
     """A browser sends its cookies for 127.0.0.1 to every port there."""
     held = session(relay, page)
     page.post(SANDBOXES, headers={**held, "Content-Type": "application/yaml"}, content=QUICKSTART)
-    world.view.show(world.sandbox())
+    api.view.show(api.sandbox())
     with socket.create_server(("127.0.0.1", 0)) as inside:
         inside.settimeout(60)
-        world.ports.listen(80, inside.getsockname()[1])
+        api.ports.listen(80, inside.getsockname()[1])
         url = urlsplit(page.post("/panel/previews", json=PREVIEW, headers=held).json()["url"])
         assert str(url.hostname).endswith(".localhost")
         for host in (f"127.0.0.1:{url.port}", f"localhost:{url.port}", f"a.localhost:{url.port}", str(url.hostname)):
@@ -173,10 +173,10 @@ def test_a_preview_is_served_under_its_own_name_alone(relay: PanelRelay, page: h
                 assert browser.recv(65536) == b"hello"
 
 
-def test_a_preview_of_a_dead_port_is_a_page(relay: PanelRelay, page: httpx.Client, world: World) -> None:
+def test_a_preview_of_a_dead_port_is_a_page(relay: PanelRelay, page: httpx.Client, api: ApiStack) -> None:
     headers = session(relay, page)
     page.post(SANDBOXES, headers={**headers, "Content-Type": "application/yaml"}, content=QUICKSTART)
-    world.view.show(world.sandbox())
+    api.view.show(api.sandbox())
     url = urlsplit(page.post("/panel/previews", json=PREVIEW, headers=headers).json()["url"])
     for accept, kind in (("text/html,*/*", "text/html"), ("application/json", "text/plain")):
         headers = {"Host": url.netloc, "Accept": accept}
@@ -185,10 +185,10 @@ def test_a_preview_of_a_dead_port_is_a_page(relay: PanelRelay, page: httpx.Clien
         assert "Nothing answers at port 80" in answer.text
 
 
-def test_two_requests_at_once_open_a_preview_once(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_requests_at_once_open_a_preview_once(api: ApiStack, monkeypatch: pytest.MonkeyPatch) -> None:
     with (
-        opened(world),
-        closing(connect(f"unix://{world.socket}")) as connection,
+        opened(api),
+        closing(connect(f"unix://{api.socket}")) as connection,
         PanelRelay(connection) as relay,
         httpx.Client(base_url=relay.origin, verify=False, timeout=60) as page,
     ):
@@ -221,9 +221,9 @@ def test_malformed_requests_are_refused(relay: PanelRelay) -> None:
         assert raw(relay, head).startswith(b"HTTP/1.1 400"), head
 
 
-def test_unreachable_daemon_is_said_in_words(world: World) -> None:
-    with opened(world):
-        connection = connect(f"unix://{world.socket}")
+def test_unreachable_daemon_is_said_in_words(api: ApiStack) -> None:
+    with opened(api):
+        connection = connect(f"unix://{api.socket}")
     with (
         closing(connection),
         PanelRelay(connection) as relay,
@@ -234,8 +234,8 @@ def test_unreachable_daemon_is_said_in_words(world: World) -> None:
         assert (answer.status_code, "no Paddock daemon" in answer.json()["message"]) == (502, True)
 
 
-def test_ending_the_command_ends_everything(world: World, caplog: pytest.LogCaptureFixture) -> None:
-    with opened(world), closing(connect(f"unix://{world.socket}")) as connection:
+def test_ending_the_command_ends_everything(api: ApiStack, caplog: pytest.LogCaptureFixture) -> None:
+    with opened(api), closing(connect(f"unix://{api.socket}")) as connection:
         relay = PanelRelay(connection)
         with httpx.Client(base_url=relay.origin, verify=False, timeout=60) as page:
             held = session(relay, page)
@@ -249,8 +249,8 @@ def test_ending_the_command_ends_everything(world: World, caplog: pytest.LogCapt
     assert [each.getMessage() for each in caplog.records if each.name == "asyncio"] == []
 
 
-def test_a_taken_port_is_said(world: World) -> None:
-    with opened(world), closing(connect(f"unix://{world.socket}")) as connection, PanelRelay(connection) as relay:
+def test_a_taken_port_is_said(api: ApiStack) -> None:
+    with opened(api), closing(connect(f"unix://{api.socket}")) as connection, PanelRelay(connection) as relay:
         with pytest.raises(ClientError, match="--port"):
             PanelRelay(connection, port=relay.port)
         assert json.loads(httpx.post(f"{relay.origin}/panel/session", json={}, timeout=60).text)["code"] == 401

@@ -9,7 +9,7 @@ import paddock
 from paddock import AsyncPaddock, Paddock
 from paddock._models import HOPELESS, failure_of
 from paddock._transport.aio import opening
-from tests.helpers_api import World
+from tests.helpers_api import ApiStack
 
 
 def sandbox(status: str, reason: str, *, generation: int = 1) -> dict[str, Any]:
@@ -29,13 +29,13 @@ def test_a_wait_in_vain_ends_with_its_reason(reason: str) -> None:
     assert failure_of(sandbox("False", "Starting")) is None
 
 
-def test_readiness_survives_a_change_not_yet_observed(served: World) -> None:
+def test_readiness_survives_a_change_not_yet_observed(served: ApiStack) -> None:
     served.apply()
     served.set_ready("True", "Running")
     with Paddock(f"unix://{served.socket}") as client:
         handle = client.sandboxes.get("quickstart")
         assert handle.ready
-        assert handle.patch({"spec": {"priority": 5}}).ready  # the served world has no loop: nobody looks at it
+        assert handle.patch({"spec": {"priority": 5}}).ready  # the served API has no loop: nobody looks at it
         assert handle.refresh().ready
         served.set_ready("False", "Suspended")
         assert not handle.refresh().ready
@@ -72,7 +72,7 @@ def test_opening_calls_enter_with_and_without_await() -> None:
     asyncio.run(all_ways())
 
 
-def test_mcp_servers_and_the_engine_are_known(served: World) -> None:
+def test_mcp_servers_and_the_engine_are_known(served: ApiStack) -> None:
     with Paddock(f"unix://{served.socket}") as client:
         assert client.is_docker_available()
         assert client.mcp.servers.list() == []
@@ -84,7 +84,7 @@ def test_mcp_servers_and_the_engine_are_known(served: World) -> None:
         assert not client.is_docker_available()
 
 
-def test_asyncio_has_the_same_names(served: World) -> None:
+def test_asyncio_has_the_same_names(served: ApiStack) -> None:
     async def ask() -> None:
         async with AsyncPaddock(f"unix://{served.socket}") as client:
             assert await client.is_docker_available()

@@ -1,4 +1,4 @@
-"""The other processes of store tests (store_worlds.Child): each command is a function."""
+"""The other processes of store tests (store_backends.Child): each command is a function."""
 
 import contextlib
 import os
@@ -11,8 +11,8 @@ from typing import Any
 from controller.kinds.access.audit import AuditEntry
 from controller.ports import StoreError
 from controller.store.sql_store import SqlStore
-from tests.contract.claim_worlds import Claimant, add_member
-from tests.contract.store_worlds import insert, new_sandbox
+from tests.contract.claim_backends import Claimant, add_member
+from tests.contract.store_backends import insert, new_sandbox
 
 _test: Connection  # the way to the test
 

@@ -20,7 +20,7 @@ from controller.ports import StoreError
 from controller.store.audit import ChainEnd
 from controller.store.schema import audit_chains, audit_entries, meta
 from controller.store.sql_store import SqlStore
-from tests.contract.store_worlds import BACKENDS, World, insert, make_world, new_sandbox, refusal
+from tests.contract.store_backends import BACKENDS, Backend, insert, make_backend, new_sandbox, refusal
 from tests.daemon import wait_for
 from tests.examples import examples
 from tests.statements import traced
@@ -37,14 +37,14 @@ STEPS = st.lists(
 
 
 @pytest.fixture(params=BACKENDS)
-def world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[World]:
-    with make_world(request.param, tmp_path) as created:
+def backend(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Backend]:
+    with make_backend(request.param, tmp_path) as created:
         yield created
 
 
 @pytest.fixture
-def postgres(tmp_path: Path) -> Iterator[World]:
-    with make_world("postgres", tmp_path) as created:
+def postgres(tmp_path: Path) -> Iterator[Backend]:
+    with make_backend("postgres", tmp_path) as created:
         yield created
 
 
@@ -52,8 +52,8 @@ def entry(number: int) -> AuditEntry:
     return AuditEntry(float(number), f"actor {number}", "here", "create", "Sandbox", "default", f"box-{number}")
 
 
-def filled(world: World, count: int = 5) -> SqlStore:
-    store = world.store()
+def filled(backend: Backend, count: int = 5) -> SqlStore:
+    store = backend.store()
     store.audit.append([entry(number) for number in range(1, count + 1)])
     return store
 
@@ -62,24 +62,24 @@ def names(store: SqlStore, **query: float) -> list[str]:
     return [single.name for single in store.audit.entries(**query)]  # type: ignore[arg-type]
 
 
-def test_entries_are_kept_in_order_and_found_by_time(world: World) -> None:
-    store = filled(world)
+def test_entries_are_kept_in_order_and_found_by_time(backend: Backend) -> None:
+    store = filled(backend)
     assert names(store) == [f"box-{number}" for number in range(1, 6)]
     assert names(store, since=4.0) == ["box-4", "box-5"]
     assert names(store, limit=2) == ["box-4", "box-5"]
     entries = store.audit.entries()
     assert [single.id for single in entries] == [1, 2, 3, 4, 5]
-    report = world.store().audit.verify()
+    report = backend.store().audit.verify()
     assert (report.problem, report.entries) == ("", 5)
     assert (report.newest.last_id, report.newest.last_hash) == (5, entries[-1].hash)
 
 
-def test_an_empty_log_is_whole(world: World) -> None:
-    assert world.store().audit.verify().problem == ""
+def test_an_empty_log_is_whole(backend: Backend) -> None:
+    assert backend.store().audit.verify().problem == ""
 
 
-def test_an_entry_is_there_if_and_only_if_the_commit_is(world: World) -> None:
-    store = world.store()
+def test_an_entry_is_there_if_and_only_if_the_commit_is(backend: Backend) -> None:
+    store = backend.store()
     with suppress(ZeroDivisionError), store.transaction() as transaction:
         transaction.put(new_sandbox())
         transaction.audit(entry(1))
@@ -92,9 +92,9 @@ def test_an_entry_is_there_if_and_only_if_the_commit_is(world: World) -> None:
     assert store.audit.verify().problem == ""
 
 
-def test_stores_continue_one_chain_in_turn(world: World) -> None:
+def test_stores_continue_one_chain_in_turn(backend: Backend) -> None:
     """Each knows the end as it wrote it itself; what others wrote, or was rolled back, is read."""
-    store, second = world.store(), world.store()
+    store, second = backend.store(), backend.store()
     for number in range(1, 4):
         store.audit.append([entry(number), entry(number)])
         with suppress(ZeroDivisionError), store.transaction() as transaction:
@@ -107,8 +107,8 @@ def test_stores_continue_one_chain_in_turn(world: World) -> None:
     assert store.audit.verify().problem == second.audit.verify().problem == ""
 
 
-def test_odd_text_is_kept_and_still_verified(world: World) -> None:
-    store = world.store()
+def test_odd_text_is_kept_and_still_verified(backend: Backend) -> None:
+    store = backend.store()
     store.audit.append([AuditEntry(0.1, "a\0b\ud800", "", "use", detail={"é": ["\u2028", 1.5, None]})])
     assert store.audit.verify().problem == ""
     assert store.audit.entries()[0].detail == {"é": ["\u2028", 1.5, None]}
@@ -129,15 +129,15 @@ def test_odd_text_is_kept_and_still_verified(world: World) -> None:
         ("UPDATE audit_entries SET id = 9 WHERE id = 3", "entry 3 is missing"),
     ],
 )
-def test_whatever_is_done_to_it_is_noticed(world: World, done: str, said: str) -> None:
-    store = filled(world)
-    with world.database() as database, database.writing() as connection:
+def test_whatever_is_done_to_it_is_noticed(backend: Backend, done: str, said: str) -> None:
+    store = filled(backend)
+    with backend.database() as database, database.writing() as connection:
         connection.exec_driver_sql(done)
     assert said in store.audit.verify().problem
 
 
-def test_pruning_leaves_a_chain_that_can_be_verified(world: World) -> None:
-    store = filled(world)
+def test_pruning_leaves_a_chain_that_can_be_verified(backend: Backend) -> None:
+    store = filled(backend)
     assert store.audit.prune(before=3.0, keep=1000) == 2
     assert store.audit.prune(before=3.0, keep=1000) == 0
     report = store.audit.verify()
@@ -153,10 +153,10 @@ def test_pruning_leaves_a_chain_that_can_be_verified(world: World) -> None:
     assert store.audit.verify().problem == ""
 
 
-def test_pruning_does_not_hide_what_was_taken_out(world: World) -> None:
-    store = filled(world)
+def test_pruning_does_not_hide_what_was_taken_out(backend: Backend) -> None:
+    store = filled(backend)
     store.audit.prune(before=3.0, keep=1000)
-    with world.database() as database, database.writing() as connection:
+    with backend.database() as database, database.writing() as connection:
         connection.exec_driver_sql("DELETE FROM audit_entries WHERE id = 3")
     assert "entry 3 is missing" in store.audit.verify().problem
 
@@ -171,8 +171,8 @@ def left(store: SqlStore, actor: str) -> int:
     return sum(single.actor == actor for single in store.audit.entries())
 
 
-def test_one_caller_s_entries_do_not_push_out_another_s(world: World) -> None:
-    store = world.store()
+def test_one_caller_s_entries_do_not_push_out_another_s(backend: Backend) -> None:
+    store = backend.store()
     by(store, "quiet", *["loud"] * 20, "quiet", *["loud"] * 1500, "other", *["loud"] * 30, "quiet")
     before = {single.id: single.hash for single in store.audit.entries(limit=10_000)}
     assert store.audit.prune(before=0.0, keep=50) == 1550 - 46
@@ -185,19 +185,19 @@ def test_one_caller_s_entries_do_not_push_out_another_s(world: World) -> None:
     assert (report.problem, report.entries - 50 > 0, report.thinned) == ("", True, 1550 - 46)
     assert store.audit.prune(before=0.0, keep=50) == 0, "there is nothing more to drop"
     by(store, "later")
-    assert world.store().audit.verify().problem == ""
+    assert backend.store().audit.verify().problem == ""
 
 
-def test_several_loud_callers_share_what_the_quiet_ones_leave(world: World) -> None:
-    store = world.store()
+def test_several_loud_callers_share_what_the_quiet_ones_leave(backend: Backend) -> None:
+    store = backend.store()
     by(store, *["a", "b"] * 50, "quiet", *["c"] * 10)
     store.audit.prune(before=0.0, keep=31)
     assert [left(store, single) for single in ("a", "b", "c", "quiet")] == [10, 10, 10, 1]
     assert store.audit.verify().problem == ""
 
 
-def test_what_was_thinned_is_dropped_by_its_age_as_everything_is(world: World) -> None:
-    store = world.store()
+def test_what_was_thinned_is_dropped_by_its_age_as_everything_is(backend: Backend) -> None:
+    store = backend.store()
     by(store, "quiet", *["loud"] * 20, "quiet")
     store.audit.prune(before=0.0, keep=10)
     assert store.audit.prune(before=1000.0, keep=10) > 0
@@ -215,27 +215,27 @@ def test_what_was_thinned_is_dropped_by_its_age_as_everything_is(world: World) -
         'UPDATE audit_entries SET detail = \'{"actor":"loud","entries":30}\' WHERE verb = \'thin\'',
     ],
 )
-def test_thinning_does_not_hide_what_was_taken_out(world: World, done: str) -> None:
-    store = world.store()
+def test_thinning_does_not_hide_what_was_taken_out(backend: Backend, done: str) -> None:
+    store = backend.store()
     by(store, "quiet", *["loud"] * 20, "quiet", "quiet")
     store.audit.prune(before=0.0, keep=10)
     assert store.audit.verify().problem == ""
-    with world.database() as database, database.writing() as connection:
+    with backend.database() as database, database.writing() as connection:
         connection.exec_driver_sql(done)
     assert store.audit.verify().problem
 
 
-def test_two_daemons_cannot_fork_the_chain(world: World) -> None:
-    first, second = world.store(), world.store()
+def test_two_daemons_cannot_fork_the_chain(backend: Backend) -> None:
+    first, second = backend.store(), backend.store()
     for number in range(1, 11):
         (first if number % 2 else second).audit.append([entry(number)])
     report = first.audit.verify()
     assert (report.problem, report.entries) == ("", 10)
 
 
-def of_three(world: World) -> dict[str, SqlStore]:
+def of_three(backend: Backend) -> dict[str, SqlStore]:
     """Three writers, who take turns with five entries each."""
-    stores = {writer: world.store(writer=writer) for writer in WRITERS}
+    stores = {writer: backend.store(writer=writer) for writer in WRITERS}
     for number in range(1, 16):
         stores[WRITERS[number % 3]].audit.append([entry(number)])
     return stores
@@ -248,8 +248,8 @@ def report(store: SqlStore) -> dict[str, tuple[int, int, int, str]]:
     }
 
 
-def test_each_writer_has_a_chain_of_its_own(world: World) -> None:
-    store = of_three(world)["b"]
+def test_each_writer_has_a_chain_of_its_own(backend: Backend) -> None:
+    store = of_three(backend)["b"]
     assert report(store) == dict.fromkeys(WRITERS, (5, 0, 5, ""))
     assert names(store) == [f"box-{number}" for number in range(1, 16)], "they are merged by their times"
     assert names(store, limit=2) == ["box-14", "box-15"]
@@ -258,8 +258,8 @@ def test_each_writer_has_a_chain_of_its_own(world: World) -> None:
     assert store.audit.verify().newest.writer == "a"
 
 
-def test_a_writer_s_own_order_is_kept_after_a_clock_jump(world: World) -> None:
-    store = world.store()
+def test_a_writer_s_own_order_is_kept_after_a_clock_jump(backend: Backend) -> None:
+    store = backend.store()
     store.audit.append([entry(number) for number in (5, 6, 1, 2)])
     assert [single.id for single in store.audit.entries(writer="host")] == [1, 2, 3, 4]
     assert [single.id for single in store.audit.entries()] == [3, 4, 1, 2]
@@ -276,38 +276,38 @@ def test_a_writer_s_own_order_is_kept_after_a_clock_jump(world: World) -> None:
         (delete(audit_chains), "the end of the chain is missing"),
     ],
 )
-def test_the_chain_that_is_broken_is_named(world: World, done: Any, said: str) -> None:
-    store = of_three(world)["a"]
-    with world.database() as database, database.writing() as connection:
+def test_the_chain_that_is_broken_is_named(backend: Backend, done: Any, said: str) -> None:
+    store = of_three(backend)["a"]
+    with backend.database() as database, database.writing() as connection:
         connection.execute(done.where(done.table.c.writer == "b"))
     assert said in report(store)["b"][3]
     assert [report(store)[single] for single in ("a", "host")] == [(5, 0, 5, "")] * 2
     assert store.audit.verify().problem.startswith("chain of b: ")
 
 
-def test_a_chain_is_nobody_else_s(world: World) -> None:
+def test_a_chain_is_nobody_else_s(backend: Backend) -> None:
     """The hashes cover the writer."""
-    store = of_three(world)["a"]
-    with world.database() as database, database.writing() as connection:
+    store = of_three(backend)["a"]
+    with backend.database() as database, database.writing() as connection:
         for table in (audit_entries, audit_chains):
             connection.execute(update(table).where(table.c.writer == "b").values(writer="c"))
     assert store.audit.verify().problem == "chain of c: entry 1 was changed, or an entry before it was removed"
 
 
-def test_three_processes_append_without_gaps(world: World) -> None:
+def test_three_processes_append_without_gaps(backend: Backend) -> None:
     """Two of them as one writer, which never is so: not even then is there a fork."""
-    children = [world.child("append", writer, 10) for writer in ("a", "b", "b")]
+    children = [backend.child("append", writer, 10) for writer in ("a", "b", "b")]
     assert [child.says() for child in children] == ["ready"] * 3
     for one_child in children:
         one_child.go()
     assert [child.says() for child in children] == ["done"] * 3
-    store = world.store()
+    store = backend.store()
     assert report(store) == {"a": (20, 0, 20, ""), "b": (40, 0, 40, "")}
     assert [single.id for single in store.audit.entries(writer="b")] == list(range(1, 41))
 
 
-def test_pruning_is_by_time_in_every_chain(world: World) -> None:
-    stores = of_three(world)
+def test_pruning_is_by_time_in_every_chain(backend: Backend) -> None:
+    stores = of_three(backend)
     assert stores["a"].audit.prune(before=7.0, keep=1000) == 6
     assert report(stores["b"]) == dict.fromkeys(WRITERS, (3, 2, 5, ""))
     for store in stores.values():
@@ -318,15 +318,15 @@ def test_pruning_is_by_time_in_every_chain(world: World) -> None:
     assert stores["a"].audit.prune(before=100.0, keep=0) == 0
 
 
-def test_more_callers_than_entries_to_keep(world: World) -> None:
-    stores = of_three(world)
+def test_more_callers_than_entries_to_keep(backend: Backend) -> None:
+    stores = of_three(backend)
     assert stores["a"].audit.prune(before=0.0, keep=7) == 9
     assert report(stores["b"]) == dict.fromkeys(WRITERS, (2, 3, 5, ""))
 
 
-def test_each_chain_keeps_the_number_of_its_dropped_entries(world: World) -> None:
+def test_each_chain_keeps_the_number_of_its_dropped_entries(backend: Backend) -> None:
     """They are dropped by one daemon, while the others go on with their chains."""
-    leader, second = world.store(writer="a"), world.store(writer="b")
+    leader, second = backend.store(writer="a"), backend.store(writer="b")
     by(leader, "quiet", *["loud"] * 20, "quiet")
     by(second, "quiet", *["loud"] * 40, "other")
     assert leader.audit.prune(before=0.0, keep=24) == 60 - 20
@@ -352,8 +352,8 @@ def test_each_chain_keeps_the_number_of_its_dropped_entries(world: World) -> Non
 @settings(max_examples=examples(60))
 @given(steps=STEPS)
 def test_whatever_writers_do_every_chain_holds(steps: list[tuple[str, str, int]], tmp_path_factory: Any) -> None:
-    with make_world("sqlite", tmp_path_factory.mktemp("chains")) as world:
-        stores = {writer: world.store(writer=writer) for writer in WRITERS}
+    with make_backend("sqlite", tmp_path_factory.mktemp("chains")) as backend:
+        stores = {writer: backend.store(writer=writer) for writer in WRITERS}
         for at, (what, writer, number) in enumerate(steps, 1):
             store = stores[writer]
             entries = [replace(entry(at), actor="loud" if index % 3 else "quiet") for index in range(number)]
@@ -378,8 +378,8 @@ def test_whatever_writers_do_every_chain_holds(steps: list[tuple[str, str, int]]
 
 def test_appending_is_two_statements(tmp_path: Path) -> None:
     """Whatever was written before, and in a transaction as by itself."""
-    with traced() as ran, make_world("sqlite", tmp_path) as world:
-        store = world.store()
+    with traced() as ran, make_backend("sqlite", tmp_path) as backend:
+        store = backend.store()
         store.audit.append([entry(1)])
         ran.clear()
         store.audit.append([entry(2)])
@@ -391,7 +391,7 @@ def test_appending_is_two_statements(tmp_path: Path) -> None:
 
 
 @pytest.mark.postgres
-def test_a_server_is_asked_for_the_lease_besides(postgres: World) -> None:
+def test_a_server_is_asked_for_the_lease_besides(postgres: Backend) -> None:
     with traced() as ran:
         store = postgres.store()
         lease = store.lease(seconds=60.0)
@@ -408,7 +408,7 @@ def verbs(statements: list[str]) -> list[str]:
 
 
 @pytest.mark.postgres
-def test_appending_does_not_wait_for_the_counter_row(postgres: World) -> None:
+def test_appending_does_not_wait_for_the_counter_row(postgres: Backend) -> None:
     """So that the commands of one host don't wait for another's writes. A change and its entry do."""
     store = postgres.store(writer="b", wait_seconds=0.2)
     lease = store.lease("host/b", seconds=60.0)
@@ -423,7 +423,7 @@ def test_appending_does_not_wait_for_the_counter_row(postgres: World) -> None:
 
 
 @pytest.mark.postgres
-def test_appending_waits_for_its_own_chain_alone(postgres: World) -> None:
+def test_appending_waits_for_its_own_chain_alone(postgres: Backend) -> None:
     first, second = postgres.store(writer="a", wait_seconds=0.2), postgres.store(writer="b", wait_seconds=0.2)
     for store in (first, second):
         store.audit.append([entry(1)])
@@ -465,8 +465,8 @@ def test_a_crowd_is_written_in_few_transactions() -> None:
     assert transactions[-1] == [100]
 
 
-def test_a_failed_store_is_told_to_all_who_wait(world: World) -> None:
-    store, may_end = world.store(writer="a"), Event()
+def test_a_failed_store_is_told_to_all_who_wait(backend: Backend) -> None:
+    store, may_end = backend.store(writer="a"), Event()
 
     def fail(_: Sequence[AuditEntry]) -> None:
         assert may_end.wait(30)
@@ -483,12 +483,12 @@ def test_a_failed_store_is_told_to_all_who_wait(world: World) -> None:
     assert report(store) == {"a": (60, 0, 60, "")}
 
 
-def test_bad_content_refuses_its_own_entries_alone(world: World) -> None:
-    store = world.store(writer="a", wait_seconds=60)
+def test_bad_content_refuses_its_own_entries_alone(backend: Backend) -> None:
+    store = backend.store(writer="a", wait_seconds=60)
     store.audit.append([entry(1)])
     entries = [entry(2), entry(3), replace(entry(4), detail={"share": math.nan}), entry(5)]
     with ThreadPoolExecutor(4) as pool:
-        with world.database() as database, database.writing() as holder:
+        with backend.database() as database, database.writing() as holder:
             holder.execute(select(audit_chains).with_for_update())
             crowd = [pool.submit(store.audit.append, [single]) for single in entries]
             assert "not plain JSON" in str(crowd[2].exception(30))
@@ -525,7 +525,7 @@ def test_who_is_written_waits_for_no_later_transaction() -> None:
 
 
 @pytest.mark.postgres
-def test_no_store_writes_entries_by_another_lease(postgres: World) -> None:
+def test_no_store_writes_entries_by_another_lease(postgres: Backend) -> None:
     store = postgres.store(writer="b", wait_seconds=60)
     store.audit.append([entry(1)])
     fleet = store.writing_as(store.lease("fleet"))  # nobody holds it
@@ -546,7 +546,7 @@ def test_no_store_writes_entries_by_another_lease(postgres: World) -> None:
 
 
 @pytest.mark.postgres
-def test_a_late_holder_appends_nothing(postgres: World) -> None:
+def test_a_late_holder_appends_nothing(postgres: Backend) -> None:
     """Its lease was taken while it waited for its chain."""
     first, second = postgres.store(writer="b"), postgres.store(writer="b")
     first.audit.append([entry(1)])
@@ -566,10 +566,10 @@ def test_a_late_holder_appends_nothing(postgres: World) -> None:
         store_lease.release()
 
 
-def waiting(world: World) -> bool:
+def waiting(backend: Backend) -> bool:
     """Return True if a connection waits for a chain."""
     text = (
         "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND position('audit_chains' IN query) > 0"
     )
-    with world.database() as database, database.reading() as connection:
+    with backend.database() as database, database.reading() as connection:
         return bool(connection.exec_driver_sql(text).scalar_one())

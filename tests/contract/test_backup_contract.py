@@ -12,14 +12,14 @@ from controller.kinds.access.access import Grant, Token
 from controller.kinds.access.audit import AuditEntry
 from controller.ports import StoreError
 from controller.store.sql_store import SqlStore
-from tests.contract.store_worlds import BACKENDS, World, event, insert, instance, make_world, new_sandbox, refusal
+from tests.contract.store_backends import BACKENDS, Backend, event, insert, instance, make_backend, new_sandbox, refusal
 
 ENTRY = AuditEntry(5.0, "ann", "unix", "create", "Sandbox", "default", "one")
 
 
 @pytest.fixture(params=BACKENDS)
-def world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[World]:
-    with make_world(request.param, tmp_path) as created:
+def backend(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Backend]:
+    with make_backend(request.param, tmp_path) as created:
         yield created
 
 
@@ -66,8 +66,8 @@ def names(store: SqlStore) -> list[str]:
     return [stored.name for stored in store.list("Sandbox")[0]]
 
 
-def test_all_of_it_is_there_and_back(world: World, tmp_path: Path) -> None:
-    store, second = world.store(), world.store(writer="b")
+def test_all_of_it_is_there_and_back(backend: Backend, tmp_path: Path) -> None:
+    store, second = backend.store(), backend.store(writer="b")
     furnish(store)
     second.audit.append([ENTRY, ENTRY])
     before, copy = everything(store), saved(store, tmp_path / "copy")
@@ -94,8 +94,8 @@ def test_all_of_it_is_there_and_back(world: World, tmp_path: Path) -> None:
         assert names(old) == ["one", "two"]
 
 
-def test_either_takes_the_others(world: World, tmp_path: Path) -> None:
-    first = world.store()
+def test_either_takes_the_others(backend: Backend, tmp_path: Path) -> None:
+    first = backend.store()
     furnish(first)
     before, copy = everything(first), saved(first, tmp_path / "copy")
     with as_sqlite(copy) as sqlite:
@@ -109,8 +109,8 @@ def test_either_takes_the_others(world: World, tmp_path: Path) -> None:
     assert everything(first) == grown
 
 
-def test_amid_writes_it_is_of_one_moment(world: World, tmp_path: Path) -> None:
-    store, stop = world.store(), threading.Event()
+def test_amid_writes_it_is_of_one_moment(backend: Backend, tmp_path: Path) -> None:
+    store, stop = backend.store(), threading.Event()
 
     def write() -> None:
         number = 0
@@ -132,8 +132,8 @@ def test_amid_writes_it_is_of_one_moment(world: World, tmp_path: Path) -> None:
             assert len(objects) % 2 == 0
 
 
-def test_what_is_no_backup_changes_nothing(world: World, tmp_path: Path) -> None:
-    store, bad = world.store(), tmp_path / "bad"
+def test_what_is_no_backup_changes_nothing(backend: Backend, tmp_path: Path) -> None:
+    store, bad = backend.store(), tmp_path / "bad"
     insert(store, new_sandbox("one"))
     bad.write_text("no database at all")
     assert "`paddock backup`" in str(refusal(lambda: store.restore(bad, stamp="now")))
@@ -144,12 +144,12 @@ def test_what_is_no_backup_changes_nothing(world: World, tmp_path: Path) -> None
 @pytest.mark.postgres
 def test_a_restore_that_breaks_off_changes_nothing(tmp_path: Path) -> None:
     """The server refuses a row: all that was put there before it is undone."""
-    with make_world("postgres", tmp_path, new=True) as world:
-        store = world.store()
+    with make_backend("postgres", tmp_path, new=True) as backend:
+        store = backend.store()
         furnish(store)
         copy = saved(store, tmp_path / "copy")
         before = everything(store)
-        with world.database() as database, database.writing() as connection:
+        with backend.database() as database, database.writing() as connection:
             connection.exec_driver_sql("ALTER TABLE audit_entries ADD CHECK (actor <> 'ann') NOT VALID")
         with pytest.raises(StoreError):
             store.restore(copy, stamp="now")
@@ -158,8 +158,8 @@ def test_a_restore_that_breaks_off_changes_nothing(tmp_path: Path) -> None:
 
 @pytest.mark.postgres
 def test_a_store_that_other_daemons_use_is_not_restored(tmp_path: Path) -> None:
-    with make_world("postgres", tmp_path, new=True) as world:
-        store, second = world.store(), world.store()
+    with make_backend("postgres", tmp_path, new=True) as backend:
+        store, second = backend.store(), backend.store()
         furnish(store)
         copy = saved(store, tmp_path / "copy")
         lease = second.lease("host/b")

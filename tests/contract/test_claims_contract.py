@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.contract.claim_worlds import HELD, WHOLE, fill, fill_hosts, move_in, move_out
-from tests.contract.store_worlds import BACKENDS, World, make_world
+from tests.contract.claim_backends import HELD, WHOLE, fill, fill_hosts, move_in, move_out
+from tests.contract.store_backends import BACKENDS, Backend, make_backend
 from tests.instance_states import changed_state
 
 CLAIMS = int(os.environ.get("PADDOCK_TEST_CLAIMS", "200"))
@@ -22,15 +22,15 @@ PROCESSES, A_ROUND, TOO_MANY, MOST = 8, 100, 9, 40
 
 
 @pytest.fixture(params=BACKENDS)
-def world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[World]:
-    with make_world(request.param, tmp_path) as created:
+def backend(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Backend]:
+    with make_backend(request.param, tmp_path) as created:
         yield created
 
 
-def test_no_member_goes_to_two_and_no_quota_gives_one_too_many(world: World) -> None:
-    store = world.store(wait_seconds=60)
+def test_no_member_goes_to_two_and_no_quota_gives_one_too_many(backend: Backend) -> None:
+    store = backend.store(wait_seconds=60)
     move_in(store, {"sandboxes": A_ROUND})
-    children = [world.child("claim_all", f"child{index}", CLAIMS // A_ROUND) for index in range(PROCESSES)]
+    children = [backend.child("claim_all", f"child{index}", CLAIMS // A_ROUND) for index in range(PROCESSES)]
     for round_ in range(CLAIMS // A_ROUND):
         fill(store, round_, A_ROUND + TOO_MANY)
         for child in children:
@@ -51,8 +51,8 @@ def test_no_member_goes_to_two_and_no_quota_gives_one_too_many(world: World) -> 
         move_out(store)
 
 
-def test_ready_members_of_other_hosts_are_taken_oldest_first(world: World) -> None:
-    store = world.store()
+def test_ready_members_of_other_hosts_are_taken_oldest_first(backend: Backend) -> None:
+    store = backend.store()
     move_in(store, {})
     uids = fill_hosts(store, ("a", "b", "c", "b"))
     fill_hosts(store, ("b",), "other")
@@ -77,8 +77,8 @@ def test_ready_members_of_other_hosts_are_taken_oldest_first(world: World) -> No
         assert transaction.ready_member("p-uid", "other", besides="a") is not None
 
 
-def test_a_ready_member_of_one_host_alone(world: World) -> None:
-    store = world.store()
+def test_a_ready_member_of_one_host_alone(backend: Backend) -> None:
+    store = backend.store()
     move_in(store, {})
     uids = fill_hosts(store, ("b", "c"))
     with store.transaction() as transaction:
@@ -88,11 +88,11 @@ def test_a_ready_member_of_one_host_alone(world: World) -> None:
 
 @pytest.mark.postgres
 def test_no_ready_member_of_a_lost_host_is_handed_out(tmp_path: Path) -> None:
-    with make_world("postgres", tmp_path) as world:
-        store = world.store()
+    with make_backend("postgres", tmp_path) as backend:
+        store = backend.store()
         move_in(store, {})
         uids = fill_hosts(store, ("b", "host", "c"))
-        leases = [world.store().lease(name) for name in ("host/b", "host/host", "host/c")]
+        leases = [backend.store().lease(name) for name in ("host/b", "host/host", "host/c")]
         assert [store_lease.acquire() for store_lease in leases] == [""] * 3
         observed = []
         for lease in leases:
@@ -104,11 +104,11 @@ def test_no_ready_member_of_a_lost_host_is_handed_out(tmp_path: Path) -> None:
             assert transaction.ready_member("p-uid", "k", besides="a") is None
 
 
-def test_no_ready_member_goes_to_two_hosts(world: World) -> None:
-    store = world.store(wait_seconds=60)
+def test_no_ready_member_goes_to_two_hosts(backend: Backend) -> None:
+    store = backend.store(wait_seconds=60)
     move_in(store, {})
     uids = fill_hosts(store, "abcdefgh" * 8)
-    children = [world.child("claim_elsewhere", host) for host in "abcdefgh"]
+    children = [backend.child("claim_elsewhere", host) for host in "abcdefgh"]
     for child in children:
         assert child.says() == "ready"
     for entry in children:
@@ -117,11 +117,11 @@ def test_no_ready_member_goes_to_two_hosts(world: World) -> None:
     assert sorted(won) == uids
 
 
-def test_hosts_together_never_add_a_member_too_many(world: World) -> None:
-    store = world.store(wait_seconds=60)
+def test_hosts_together_never_add_a_member_too_many(backend: Backend) -> None:
+    store = backend.store(wait_seconds=60)
     move_in(store, {}, of_whole={})
     fill(store, 0, 3, WHOLE)
-    children = [world.child("add_members", host, MOST) for host in "abcdefgh"]
+    children = [backend.child("add_members", host, MOST) for host in "abcdefgh"]
     for child in children:
         assert child.says() == "ready"
     for entry in children:
@@ -131,13 +131,13 @@ def test_hosts_together_never_add_a_member_too_many(world: World) -> None:
 
 
 @pytest.mark.parametrize("whole", [False, True], ids=["namespace", "pool"])
-def test_the_memory_for_the_last_claim_is_given_once(world: World, whole: bool) -> None:
+def test_the_memory_for_the_last_claim_is_given_once(backend: Backend, whole: bool) -> None:
     """Each claims a member and asks for as much again; there is memory for one of them to grow."""
-    store = world.store(wait_seconds=60)
+    store = backend.store(wait_seconds=60)
     most = {"memory": HELD.memory_bytes * (PROCESSES + 1)}
     move_in(store, {} if whole else most, of_whole=most if whole else None)
     fill(store, 0, PROCESSES, WHOLE if whole else "p-uid")
-    children = [world.child("claim_all", f"child{index}", 1) for index in range(PROCESSES)]
+    children = [backend.child("claim_all", f"child{index}", 1) for index in range(PROCESSES)]
     for child in children:
         assert child.says() == "ready"
     for entry in children:

@@ -15,12 +15,12 @@ from controller.policy.attest.report import REFUSED, report
 from controller.policy.levels.levels import BUILT_IN, Policy
 from controller.policy.levels.seccomp import name_of
 from controller.policy.sandbox import render
-from tests.contract.engine_worlds import TINY, World, docker_world, fake_world, ok
+from tests.contract.engine_hosts import TINY, EngineHost, docker_host, fake_host, ok
 
 
 @pytest.fixture(params=["fake", pytest.param("docker", marks=pytest.mark.docker)])
-def world(request: pytest.FixtureRequest) -> Iterator[World]:
-    with (fake_world if request.param == "fake" else docker_world)() as created:
+def host(request: pytest.FixtureRequest) -> Iterator[EngineHost]:
+    with (fake_host if request.param == "fake" else docker_host)() as created:
         yield created.settled()
 
 
@@ -34,17 +34,17 @@ def rendered(level: str, own: int = 0, **fields: str) -> ContainerConfig:
     return render(sandbox_spec, sandbox_spec.template, name="box", uid="a", policy=policy, user_id=own).config
 
 
-def run(world: World, uid: str, wanted: ContainerConfig) -> InsideState:
+def run(host: EngineHost, uid: str, wanted: ContainerConfig) -> InsideState:
     fields = ("user", "own_id", "tmpfs", "seccomp", "sysctls", "shm_bytes", "capabilities", "read_only_root")
-    inside = world.running(uid, **{name: getattr(wanted, name) for name in fields}).inside
+    inside = host.running(uid, **{name: getattr(wanted, name) for name in fields}).inside
     assert inside is not None
     return inside
 
 
 @pytest.mark.parametrize("level", ["full-isolation", "development", "build", "production"])
-def test_a_sandbox_is_inside_as_its_level_was_rendered(world: World, level: str) -> None:
+def test_a_sandbox_is_inside_as_its_level_was_rendered(host: EngineHost, level: str) -> None:
     config = rendered(level)
-    inside = run(world, world.new_uid(), config)
+    inside = run(host, host.new_uid(), config)
     assert inside.unread == ""
     assert differing(facts(config, inside)) == ""
     if level != "full-isolation":
@@ -52,9 +52,9 @@ def test_a_sandbox_is_inside_as_its_level_was_rendered(world: World, level: str)
 
 
 @pytest.mark.parametrize("size", ["1Mi", "40000000"])
-def test_shared_memory_is_as_large_as_asked(world: World, size: str) -> None:
+def test_shared_memory_is_as_large_as_asked(host: EngineHost, size: str) -> None:
     config = rendered("full-isolation", shmSize=size)
-    inside = run(world, world.new_uid(), config)
+    inside = run(host, host.new_uid(), config)
     assert differing(facts(config, inside)) == ""
     shm = next(mount for mount in inside.mounts if mount.path == "/dev/shm")
     assert 0 <= shm.size_bytes - config.shm_bytes < 64 << 10
@@ -62,44 +62,44 @@ def test_shared_memory_is_as_large_as_asked(world: World, size: str) -> None:
 
 
 @pytest.mark.parametrize("level", ["full-isolation", "production"])
-def test_an_image_that_fits_any_user_gets_the_own_id(world: World, level: str) -> None:
-    uid, config = world.new_uid(), rendered(level, OWN.first)
-    inside = run(world, uid, config)
-    assert (inside.uid, inside.gid, world.only(uid).user) == (OWN.first, OWN.first, f"{OWN.first}:{OWN.first}")
+def test_an_image_that_fits_any_user_gets_the_own_id(host: EngineHost, level: str) -> None:
+    uid, config = host.new_uid(), rendered(level, OWN.first)
+    inside = run(host, uid, config)
+    assert (inside.uid, inside.gid, host.only(uid).user) == (OWN.first, OWN.first, f"{OWN.first}:{OWN.first}")
     assert differing(facts(config, inside)) == ""
     second = differing(facts(rendered(level, OWN.last), inside))
     assert f"user: found {OWN.first}:{OWN.first}, wanted" in second
 
 
-def test_it_is_known_with_the_start_and_gone_with_the_end(world: World) -> None:
-    uid = world.new_uid()
-    assert world.made(uid).inside is None
-    sandbox = world.running(uid)
+def test_it_is_known_with_the_start_and_gone_with_the_end(host: EngineHost) -> None:
+    uid = host.new_uid()
+    assert host.made(uid).inside is None
+    sandbox = host.running(uid)
     assert sandbox.inside is not None
-    ok(world.engine.act(SignalContainer(uid, sandbox.name, sandbox.id, "KILL", "a test")))
-    world.until(lambda: world.state(uid) == "exited")
-    assert world.only(uid).inside is None
+    ok(host.engine.act(SignalContainer(uid, sandbox.name, sandbox.id, "KILL", "a test")))
+    host.until(lambda: host.state(uid) == "exited")
+    assert host.only(uid).inside is None
 
 
-def test_what_somebody_did_to_it_is_seen_at_the_next_look_at_it(world: World) -> None:
-    config, uid = rendered("full-isolation"), world.new_uid()
-    run(world, uid, config)
-    sandbox = world.only(uid)
-    world.hand.open_root(sandbox.name)
-    assert world.engine.observe_container(sandbox.id) == ""
-    inside = world.only(uid).inside
+def test_what_somebody_did_to_it_is_seen_at_the_next_look_at_it(host: EngineHost) -> None:
+    config, uid = rendered("full-isolation"), host.new_uid()
+    run(host, uid, config)
+    sandbox = host.only(uid)
+    host.hand.open_root(sandbox.name)
+    assert host.engine.observe_container(sandbox.id) == ""
+    inside = host.only(uid).inside
     assert inside is not None
     assert differing(facts(config, inside)) == "read-only root: found no, wanted yes"
 
 
-def test_a_container_that_is_not_there_can_not_be_looked_at(world: World) -> None:
-    assert "no such container" in world.engine.observe_container("0" * 64).lower()
+def test_a_container_that_is_not_there_can_not_be_looked_at(host: EngineHost) -> None:
+    assert "no such container" in host.engine.observe_container("0" * 64).lower()
 
 
 @pytest.mark.parametrize("level", sorted(BUILT_IN))
-def test_the_report_of_a_sandbox_is_as_the_table_of_levels_says(world: World, level: str) -> None:
+def test_the_report_of_a_sandbox_is_as_the_table_of_levels_says(host: EngineHost, level: str) -> None:
     config, table = rendered(level), BUILT_IN[level]
-    inside = run(world, world.new_uid(), config)
+    inside = run(host, host.new_uid(), config)
     observeds = {row.name: row.observed for row in report(config, inside, "runc")}
     assert observeds["runtime"] == "runc"
     assert observeds["user"].split()[0] == (table.default_user or "20000:20000")  # the test image's own

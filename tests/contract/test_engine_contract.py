@@ -26,68 +26,68 @@ from controller.kinds.planning.outcome import Ok, Terminal, Transient, Waiting
 from controller.kinds.runtime.container import Limits
 from controller.policy.images import remedy
 from controller.ports import StreamError, UsageReader
-from tests.contract.engine_worlds import SMALL, TINY, World, docker_world, fake_world, ok, read_all
+from tests.contract.engine_hosts import SMALL, TINY, EngineHost, docker_host, fake_host, ok, read_all
 from tests.daemon import wait_for
 from tests.fakes.engine import FakeEngine
 
 
 @pytest.fixture(params=["fake", pytest.param("docker", marks=pytest.mark.docker)])
-def world(request: pytest.FixtureRequest) -> Iterator[World]:
-    with (fake_world if request.param == "fake" else docker_world)() as created:
+def host(request: pytest.FixtureRequest) -> Iterator[EngineHost]:
+    with (fake_host if request.param == "fake" else docker_host)() as created:
         yield created.settled()
 
 
 @pytest.fixture
-def uid(world: World) -> str:
-    return world.new_uid()
+def uid(host: EngineHost) -> str:
+    return host.new_uid()
 
 
-def start(world: World, uid: str, container_id: str = "") -> object:
-    return world.engine.act(StartContainer(uid, world.create(uid).config.name, "a test", container_id))
+def start(host: EngineHost, uid: str, container_id: str = "") -> object:
+    return host.engine.act(StartContainer(uid, host.create(uid).config.name, "a test", container_id))
 
 
 # Seeing what was done
 
 
-def test_a_fresh_engine_sees_nothing_and_says_what_it_is(world: World) -> None:
-    snapshot = world.engine.observe()
+def test_a_fresh_engine_sees_nothing_and_says_what_it_is(host: EngineHost) -> None:
+    snapshot = host.engine.observe()
     assert not snapshot.blind
     assert dict(snapshot.containers) == {}
-    world.until(lambda: world.engine.observe().facts.engine_version)
-    facts = world.engine.observe().facts
+    host.until(lambda: host.engine.observe().facts.engine_version)
+    facts = host.engine.observe().facts
     assert facts.cpus > 0
     assert facts.memory_bytes > 0
     assert facts.cgroup_version in ("1", "2")
-    assert world.engine.ping() == ""
+    assert host.engine.ping() == ""
 
 
-def test_a_created_container_is_in_the_view_at_once(world: World, uid: str) -> None:
-    action = world.create(uid)
-    name = ok(world.engine.act(action))
-    container = world.only(uid)
+def test_a_created_container_is_in_the_view_at_once(host: EngineHost, uid: str) -> None:
+    action = host.create(uid)
+    name = ok(host.engine.act(action))
+    container = host.only(uid)
     assert container.id == name
     assert container.state is State.CREATED
     assert container.name == action.config.name
     assert container.image == TINY
     assert container.image_id.startswith("sha256:")
     assert container.limits == SMALL
-    assert container.runtime == world.engine.observe().facts.default_runtime
+    assert container.runtime == host.engine.observe().facts.default_runtime
     assert container.pid == 0
     assert (container.created_at > 0, container.started_at, container.finished_at) == (True, 0, 0)
 
 
-def test_labels_are_read_back(world: World, uid: str) -> None:
-    action = world.create(uid)
-    ok(world.engine.act(action))
-    container = world.only(uid)
+def test_labels_are_read_back(host: EngineHost, uid: str) -> None:
+    action = host.create(uid)
+    ok(host.engine.act(action))
+    container = host.only(uid)
     assert (container.uid, container.role, container.generation) == (uid, "sandbox", 3)
     assert (container.config_hash, container.template_hash) == (action.config.hash(), "feedbeef")
 
 
-def test_start_without_an_id_starts_the_one_just_created(world: World, uid: str) -> None:
-    container = world.made(uid)
-    assert start(world, uid) == Ok(container.id)
-    observed = world.only(uid)
+def test_start_without_an_id_starts_the_one_just_created(host: EngineHost, uid: str) -> None:
+    container = host.made(uid)
+    assert start(host, uid) == Ok(container.id)
+    observed = host.only(uid)
     assert observed.state is State.RUNNING
     assert observed.pid > 0
     assert observed.started_at > 0
@@ -95,93 +95,93 @@ def test_start_without_an_id_starts_the_one_just_created(world: World, uid: str)
     assert observed.limits == SMALL
 
 
-def test_a_pinned_image_is_used_by_its_id(world: World, uid: str) -> None:
-    image_id = world.made(world.new_uid()).image_id
-    ok(world.engine.act(replace(world.create(uid, image="moved/away:1"), image_id=image_id)))
-    assert world.only(uid).image_id == image_id
+def test_a_pinned_image_is_used_by_its_id(host: EngineHost, uid: str) -> None:
+    image_id = host.made(host.new_uid()).image_id
+    ok(host.engine.act(replace(host.create(uid, image="moved/away:1"), image_id=image_id)))
+    assert host.only(uid).image_id == image_id
 
 
-def test_a_second_daemon_sees_what_the_first_one_made(world: World, uid: str) -> None:
-    before = world.running(uid)
-    assert world.engine.observe_now(full=True).containers[uid] == (before,)
+def test_a_second_daemon_sees_what_the_first_one_made(host: EngineHost, uid: str) -> None:
+    before = host.running(uid)
+    assert host.engine.observe_now(full=True).containers[uid] == (before,)
 
 
-def test_containers_of_one_object_are_together_oldest_first(world: World, uid: str) -> None:
-    first = world.made(uid)
-    second = ok(world.engine.act(world.create(uid, name=first.name + "-b")))
-    together = world.view(uid)
+def test_containers_of_one_object_are_together_oldest_first(host: EngineHost, uid: str) -> None:
+    first = host.made(uid)
+    second = ok(host.engine.act(host.create(uid, name=first.name + "-b")))
+    together = host.view(uid)
     assert {container.id for container in together} == {first.id, second}
     assert list(together) == sorted(together, key=lambda each: (each.created_at, each.id))
 
 
-def test_the_view_stands_still_when_nothing_happens(world: World, uid: str) -> None:
-    world.running(uid)
-    world.engine.observe_now(full=True)
-    before, wakes = world.engine.observe(), world.wakes
-    world.engine.observe_now()
-    world.engine.observe_now(full=True)
-    after = world.engine.observe()
+def test_the_view_stands_still_when_nothing_happens(host: EngineHost, uid: str) -> None:
+    host.running(uid)
+    host.engine.observe_now(full=True)
+    before, wakes = host.engine.observe(), host.wakes
+    host.engine.observe_now()
+    host.engine.observe_now(full=True)
+    after = host.engine.observe()
     assert after.revision == before.revision
     assert after.containers == before.containers
-    assert world.wakes == wakes
+    assert host.wakes == wakes
 
 
-def test_every_change_moves_the_revision_and_wakes(world: World, uid: str) -> None:
-    revision, wakes = world.engine.observe().revision, world.wakes
-    world.made(uid)
-    assert world.engine.observe().revision > revision
-    assert world.wakes > wakes
+def test_every_change_moves_the_revision_and_wakes(host: EngineHost, uid: str) -> None:
+    revision, wakes = host.engine.observe().revision, host.wakes
+    host.made(uid)
+    assert host.engine.observe().revision > revision
+    assert host.wakes > wakes
 
 
 # Names
 
 
-def test_creating_twice_gives_the_same_container(world: World, uid: str) -> None:
-    action = world.create(uid)
-    assert world.engine.act(action) == world.engine.act(action)
-    assert len(world.view(uid)) == 1
+def test_creating_twice_gives_the_same_container(host: EngineHost, uid: str) -> None:
+    action = host.create(uid)
+    assert host.engine.act(action) == host.engine.act(action)
+    assert len(host.view(uid)) == 1
 
 
-def test_a_name_held_by_a_foreign_container_is_a_conflict(world: World, uid: str) -> None:
-    action = world.create(uid)
-    world.hand.add_foreign(action.config.name)
-    outcome = world.engine.act(action)
+def test_a_name_held_by_a_foreign_container_is_a_conflict(host: EngineHost, uid: str) -> None:
+    action = host.create(uid)
+    host.hand.add_foreign(action.config.name)
+    outcome = host.engine.act(action)
     assert isinstance(outcome, Transient)
     assert outcome.reason == "NameConflict"
     assert action.config.name in outcome.message
-    assert world.view(uid) == ()
+    assert host.view(uid) == ()
 
 
-def test_a_name_held_for_another_object_is_a_conflict(world: World, uid: str) -> None:
-    second = world.new_uid()
-    container = world.made(second)
-    outcome = world.engine.act(world.create(uid, name=container.name))
+def test_a_name_held_for_another_object_is_a_conflict(host: EngineHost, uid: str) -> None:
+    second = host.new_uid()
+    container = host.made(second)
+    outcome = host.engine.act(host.create(uid, name=container.name))
     assert isinstance(outcome, Transient)
     assert outcome.reason == "NameConflict"
-    assert world.only(second).id == container.id
+    assert host.only(second).id == container.id
 
 
-def test_renaming(world: World, uid: str) -> None:
-    sandbox = world.running(uid)
+def test_renaming(host: EngineHost, uid: str) -> None:
+    sandbox = host.running(uid)
     action = RenameContainer(uid, sandbox.name + "-new", sandbox.id, sandbox.name, "a test")
-    assert world.engine.act(action) == Ok(sandbox.id)
-    assert world.only(uid).name == sandbox.name + "-new"
-    assert world.engine.act(action) == Ok(sandbox.id)
+    assert host.engine.act(action) == Ok(sandbox.id)
+    assert host.only(uid).name == sandbox.name + "-new"
+    assert host.engine.act(action) == Ok(sandbox.id)
 
 
-def test_renaming_to_a_taken_name(world: World, uid: str) -> None:
-    sandbox, container = world.made(uid), world.made(world.new_uid())
-    outcome = world.engine.act(RenameContainer(uid, container.name, sandbox.id, sandbox.name, "a test"))
+def test_renaming_to_a_taken_name(host: EngineHost, uid: str) -> None:
+    sandbox, container = host.made(uid), host.made(host.new_uid())
+    outcome = host.engine.act(RenameContainer(uid, container.name, sandbox.id, sandbox.name, "a test"))
     assert isinstance(outcome, Transient)
     assert outcome.reason == "NameConflict"
-    assert world.only(uid).name == sandbox.name
+    assert host.only(uid).name == sandbox.name
 
 
 # What can't be made
 
 
-def test_a_missing_image_says_so_and_what_to_do(world: World, uid: str) -> None:
-    outcome = world.engine.act(world.create(uid, image="paddock/nowhere:1"))
+def test_a_missing_image_says_so_and_what_to_do(host: EngineHost, uid: str) -> None:
+    outcome = host.engine.act(host.create(uid, image="paddock/nowhere:1"))
     assert isinstance(outcome, Transient)
     assert outcome.reason == "ImageMissing"
     assert outcome.message == f"paddock/nowhere:1 is not on this host; {remedy('paddock/nowhere:1')}"
@@ -189,94 +189,94 @@ def test_a_missing_image_says_so_and_what_to_do(world: World, uid: str) -> None:
     assert "no such image" not in outcome.message.lower()
 
 
-def test_a_pinned_image_that_is_gone_says_what_to_do(world: World, uid: str) -> None:
-    outcome = world.engine.act(replace(world.create(uid), image_id=f"sha256:{'0' * 64}"))
+def test_a_pinned_image_that_is_gone_says_what_to_do(host: EngineHost, uid: str) -> None:
+    outcome = host.engine.act(replace(host.create(uid), image_id=f"sha256:{'0' * 64}"))
     assert isinstance(outcome, Transient)
     assert outcome.reason == "ImageMissing"
     assert "change spec.template" in outcome.message
 
 
-def test_pulling_an_image_that_is_here_does_nothing(world: World) -> None:
-    assert world.engine.act(PullImage(TINY, "a test")) == Ok()
+def test_pulling_an_image_that_is_here_does_nothing(host: EngineHost) -> None:
+    assert host.engine.act(PullImage(TINY, "a test")) == Ok()
 
 
 @pytest.mark.parametrize("limits", [replace(SMALL, memory_bytes=4096), replace(SMALL, cpu_millicores=10_000_000)])
-def test_what_the_engine_refuses_waits_for_a_new_generation(world: World, uid: str, limits: Limits) -> None:
-    outcome = world.engine.act(world.create(uid, limits=limits))
+def test_what_the_engine_refuses_waits_for_a_new_generation(host: EngineHost, uid: str, limits: Limits) -> None:
+    outcome = host.engine.act(host.create(uid, limits=limits))
     assert isinstance(outcome, Terminal)
     assert outcome.reason == "InvalidConfig"
     assert outcome.message
 
 
-def test_gpus_without_a_driver_for_them_are_refused_in_words(world: World, uid: str) -> None:
+def test_gpus_without_a_driver_for_them_are_refused_in_words(host: EngineHost, uid: str) -> None:
     """As on any machine without them: never started with less than was asked for."""
-    sandbox = world.made(uid, gpus=1)
-    outcome = world.engine.act(StartContainer(uid, sandbox.name, "a test", sandbox.id))
+    sandbox = host.made(uid, gpus=1)
+    outcome = host.engine.act(StartContainer(uid, sandbox.name, "a test", sandbox.id))
     assert isinstance(outcome, Terminal)
     assert outcome.reason == "NoDeviceDriver"
     assert "no driver for them" in outcome.message
-    assert world.only(uid).state is not State.RUNNING
+    assert host.only(uid).state is not State.RUNNING
 
 
-def test_labels_of_another_store_are_refused(world: World, uid: str) -> None:
-    outcome = world.engine.act(world.create(uid, labels={INSTANCE: "another"}))
+def test_labels_of_another_store_are_refused(host: EngineHost, uid: str) -> None:
+    outcome = host.engine.act(host.create(uid, labels={INSTANCE: "another"}))
     assert isinstance(outcome, Terminal)
-    assert not world.hand.exists(world.create(uid).config.name)
+    assert not host.hand.exists(host.create(uid).config.name)
 
 
 # Doing twice, and doing to what has gone
 
 
-def test_starting_twice(world: World, uid: str) -> None:
-    sandbox = world.running(uid)
-    assert start(world, uid, sandbox.id) == Ok(sandbox.id)
-    assert world.only(uid) == sandbox
+def test_starting_twice(host: EngineHost, uid: str) -> None:
+    sandbox = host.running(uid)
+    assert start(host, uid, sandbox.id) == Ok(sandbox.id)
+    assert host.only(uid) == sandbox
 
 
-def test_starting_what_is_paused_fails(world: World, uid: str) -> None:
-    sandbox = world.running(uid)
-    ok(world.engine.act(PauseContainer(uid, sandbox.name, sandbox.id, "a test")))
-    outcome = start(world, uid, sandbox.id)
+def test_starting_what_is_paused_fails(host: EngineHost, uid: str) -> None:
+    sandbox = host.running(uid)
+    ok(host.engine.act(PauseContainer(uid, sandbox.name, sandbox.id, "a test")))
+    outcome = start(host, uid, sandbox.id)
     assert isinstance(outcome, Transient)
     assert outcome.reason == "StartFailed"
 
 
-def test_pausing_and_unpausing_each_twice(world: World, uid: str) -> None:
-    sandbox = world.running(uid)
+def test_pausing_and_unpausing_each_twice(host: EngineHost, uid: str) -> None:
+    sandbox = host.running(uid)
     for _ in range(2):
-        assert world.engine.act(PauseContainer(uid, sandbox.name, sandbox.id, "a test")) == Ok(sandbox.id)
-        assert world.only(uid).state is State.PAUSED
-        assert world.only(uid).limits == SMALL
+        assert host.engine.act(PauseContainer(uid, sandbox.name, sandbox.id, "a test")) == Ok(sandbox.id)
+        assert host.only(uid).state is State.PAUSED
+        assert host.only(uid).limits == SMALL
     for _ in range(2):
-        assert world.engine.act(UnpauseContainer(uid, sandbox.name, sandbox.id, "a test")) == Ok(sandbox.id)
-        assert world.only(uid).state is State.RUNNING
+        assert host.engine.act(UnpauseContainer(uid, sandbox.name, sandbox.id, "a test")) == Ok(sandbox.id)
+        assert host.only(uid).state is State.RUNNING
 
 
-def test_pausing_what_does_not_run_fails(world: World, uid: str) -> None:
-    sandbox = world.made(uid)
-    assert isinstance(world.engine.act(PauseContainer(uid, sandbox.name, sandbox.id, "a test")), Transient)
+def test_pausing_what_does_not_run_fails(host: EngineHost, uid: str) -> None:
+    sandbox = host.made(uid)
+    assert isinstance(host.engine.act(PauseContainer(uid, sandbox.name, sandbox.id, "a test")), Transient)
 
 
-def test_removing_twice(world: World, uid: str) -> None:
-    sandbox = world.running(uid)
+def test_removing_twice(host: EngineHost, uid: str) -> None:
+    sandbox = host.running(uid)
     action = RemoveContainer(uid, sandbox.name, sandbox.id, "a test")
-    assert world.engine.act(action) == Ok(sandbox.id)
-    assert world.view(uid) == ()
-    assert world.engine.act(action) == Ok(sandbox.id)
-    assert not world.hand.exists(sandbox.name)
+    assert host.engine.act(action) == Ok(sandbox.id)
+    assert host.view(uid) == ()
+    assert host.engine.act(action) == Ok(sandbox.id)
+    assert not host.hand.exists(sandbox.name)
 
 
-def test_signalling_or_removing_what_has_gone_is_done(world: World, uid: str) -> None:
-    sandbox = world.running(uid)
-    world.hand.remove(sandbox.name)
-    assert world.engine.act(SignalContainer(uid, sandbox.name, sandbox.id, "KILL", "a test")) == Ok(sandbox.id)
-    assert world.engine.act(RemoveContainer(uid, sandbox.name, sandbox.id, "a test")) == Ok(sandbox.id)
-    assert world.view(uid) == ()
+def test_signalling_or_removing_what_has_gone_is_done(host: EngineHost, uid: str) -> None:
+    sandbox = host.running(uid)
+    host.hand.remove(sandbox.name)
+    assert host.engine.act(SignalContainer(uid, sandbox.name, sandbox.id, "KILL", "a test")) == Ok(sandbox.id)
+    assert host.engine.act(RemoveContainer(uid, sandbox.name, sandbox.id, "a test")) == Ok(sandbox.id)
+    assert host.view(uid) == ()
 
 
-def test_anything_else_done_to_what_has_gone_waits_for_the_next_look(world: World, uid: str) -> None:
-    sandbox = world.running(uid)
-    world.hand.remove(sandbox.name)
+def test_anything_else_done_to_what_has_gone_waits_for_the_next_look(host: EngineHost, uid: str) -> None:
+    sandbox = host.running(uid)
+    host.hand.remove(sandbox.name)
     for action in (
         StartContainer(uid, sandbox.name, "a test", sandbox.id),
         StartContainer(uid, sandbox.name, "a test"),
@@ -285,23 +285,23 @@ def test_anything_else_done_to_what_has_gone_waits_for_the_next_look(world: Worl
         UpdateLimits(uid, sandbox.name, sandbox.id, SMALL, "a test"),
         RenameContainer(uid, "pdk-else", sandbox.id, sandbox.name, "a test"),
     ):
-        outcome = world.engine.act(action)
+        outcome = host.engine.act(action)
         assert isinstance(outcome, Waiting), action
         assert outcome.reason == "ContainerGone"
 
 
-def test_a_container_out_of_its_cgroups_has_no_limits_until_its_restart(world: World, uid: str) -> None:
-    sandbox = world.running(uid)
-    world.hand.lose_cgroups(sandbox.name)
-    world.engine.observe_now()
-    lost = world.only(uid)
+def test_a_container_out_of_its_cgroups_has_no_limits_until_its_restart(host: EngineHost, uid: str) -> None:
+    sandbox = host.running(uid)
+    host.hand.lose_cgroups(sandbox.name)
+    host.engine.observe_now()
+    lost = host.only(uid)
     assert (lost.state, lost.limits, lost.cgroups_lost) == (State.RUNNING, None, True)
-    world.next_daemon()
-    assert (world.only(uid).limits, world.only(uid).cgroups_lost) == (None, True)
-    ok(world.engine.act(SignalContainer(uid, sandbox.name, sandbox.id, "KILL", "a test")))
-    world.until(lambda: world.state(uid) == "exited")
-    ok(world.engine.act(StartContainer(uid, sandbox.name, "a test", sandbox.id)))
-    now = world.only(uid)
+    host.next_daemon()
+    assert (host.only(uid).limits, host.only(uid).cgroups_lost) == (None, True)
+    ok(host.engine.act(SignalContainer(uid, sandbox.name, sandbox.id, "KILL", "a test")))
+    host.until(lambda: host.state(uid) == "exited")
+    ok(host.engine.act(StartContainer(uid, sandbox.name, "a test", sandbox.id)))
+    now = host.only(uid)
     assert (now.limits, now.cgroups_lost) == (sandbox.limits, False)
 
 
@@ -309,57 +309,57 @@ def test_a_container_out_of_its_cgroups_has_no_limits_until_its_restart(world: W
 
 
 @pytest.mark.parametrize(("signal", "code"), [("TERM", 143), ("KILL", 137)])
-def test_a_signal_ends_it_with_its_exit_code(world: World, uid: str, signal: str, code: int) -> None:
-    sandbox = world.running(uid)
+def test_a_signal_ends_it_with_its_exit_code(host: EngineHost, uid: str, signal: str, code: int) -> None:
+    sandbox = host.running(uid)
     action = SignalContainer(uid, sandbox.name, sandbox.id, signal, "a test")
-    assert world.engine.act(action) == Ok(sandbox.id)
-    world.until(lambda: world.state(uid) == "exited")
-    container = world.only(uid)
+    assert host.engine.act(action) == Ok(sandbox.id)
+    host.until(lambda: host.state(uid) == "exited")
+    container = host.only(uid)
     assert (container.exit_code, container.pid, container.oom_killed) == (code, 0, False)
     assert container.finished_at >= container.started_at > 0
-    assert world.engine.act(action) == Ok(sandbox.id)
+    assert host.engine.act(action) == Ok(sandbox.id)
 
 
-def test_an_image_ends_by_its_own_stop_signal(world: World, uid: str) -> None:
+def test_an_image_ends_by_its_own_stop_signal(host: EngineHost, uid: str) -> None:
     image = f"paddock/test-{uuid.uuid4().hex[:12]}:1"
-    world.hand.build_with_stop_signal(image, "SIGINT")
-    sandbox = world.running(uid, image=image, command=("sh", "-c", "trap 'exit 7' INT; echo up; sleep 1000 & wait"))
-    wait_for("it traps the signal", lambda: read_all(world.streams.logs(sandbox.id))[0])
-    ok(world.engine.act(SignalContainer(uid, sandbox.name, sandbox.id, sandbox.stop_signal, "a test")))
-    world.until(lambda: world.state(uid) == "exited")
-    assert (sandbox.stop_signal, world.only(uid).exit_code) == ("INT", 7)
+    host.hand.build_with_stop_signal(image, "SIGINT")
+    sandbox = host.running(uid, image=image, command=("sh", "-c", "trap 'exit 7' INT; echo up; sleep 1000 & wait"))
+    wait_for("it traps the signal", lambda: read_all(host.streams.logs(sandbox.id))[0])
+    ok(host.engine.act(SignalContainer(uid, sandbox.name, sandbox.id, sandbox.stop_signal, "a test")))
+    host.until(lambda: host.state(uid) == "exited")
+    assert (sandbox.stop_signal, host.only(uid).exit_code) == ("INT", 7)
 
 
-def test_kill_is_seen_when_act_returns(world: World, uid: str) -> None:
-    sandbox = world.running(uid)
-    ok(world.engine.act(SignalContainer(uid, sandbox.name, sandbox.id, "KILL", "a test")))
-    assert world.state(uid) == "exited"
+def test_kill_is_seen_when_act_returns(host: EngineHost, uid: str) -> None:
+    sandbox = host.running(uid)
+    ok(host.engine.act(SignalContainer(uid, sandbox.name, sandbox.id, "KILL", "a test")))
+    assert host.state(uid) == "exited"
 
 
-def test_a_signal_ends_what_is_paused(world: World, uid: str) -> None:
-    sandbox = world.running(uid)
-    ok(world.engine.act(PauseContainer(uid, sandbox.name, sandbox.id, "a test")))
-    ok(world.engine.act(SignalContainer(uid, sandbox.name, sandbox.id, "KILL", "a test")))
-    assert world.state(uid) == "exited"
+def test_a_signal_ends_what_is_paused(host: EngineHost, uid: str) -> None:
+    sandbox = host.running(uid)
+    ok(host.engine.act(PauseContainer(uid, sandbox.name, sandbox.id, "a test")))
+    ok(host.engine.act(SignalContainer(uid, sandbox.name, sandbox.id, "KILL", "a test")))
+    assert host.state(uid) == "exited"
 
 
-def test_the_exit_code_of_the_command(world: World, uid: str) -> None:
-    world.running(uid, command=("sh", "-c", "exit 7"))
-    world.until(lambda: world.state(uid) == "exited")
-    assert world.only(uid).exit_code == 7
+def test_the_exit_code_of_the_command(host: EngineHost, uid: str) -> None:
+    host.running(uid, command=("sh", "-c", "exit 7"))
+    host.until(lambda: host.state(uid) == "exited")
+    assert host.only(uid).exit_code == 7
 
 
-def test_args_replace_the_images_own(world: World, uid: str) -> None:
-    world.running(uid, command=None, args=("sh", "-c", "exit 8"))
-    world.until(lambda: world.state(uid) == "exited")
-    assert world.only(uid).exit_code == 8
+def test_args_replace_the_images_own(host: EngineHost, uid: str) -> None:
+    host.running(uid, command=None, args=("sh", "-c", "exit 8"))
+    host.until(lambda: host.state(uid) == "exited")
+    assert host.only(uid).exit_code == 8
 
 
-def test_started_again_after_its_end(world: World, uid: str) -> None:
-    sandbox = world.running(uid)
-    ok(world.engine.act(SignalContainer(uid, sandbox.name, sandbox.id, "KILL", "a test")))
-    assert start(world, uid, sandbox.id) == Ok(sandbox.id)
-    container = world.only(uid)
+def test_started_again_after_its_end(host: EngineHost, uid: str) -> None:
+    sandbox = host.running(uid)
+    ok(host.engine.act(SignalContainer(uid, sandbox.name, sandbox.id, "KILL", "a test")))
+    assert start(host, uid, sandbox.id) == Ok(sandbox.id)
+    container = host.only(uid)
     assert container.state is State.RUNNING
     assert container.exit_code == 0
     assert container.pid not in (0, sandbox.pid)
@@ -369,107 +369,107 @@ def test_started_again_after_its_end(world: World, uid: str) -> None:
 # What somebody did by hand
 
 
-def test_a_kill_by_hand_is_seen(world: World, uid: str) -> None:
-    sandbox = world.running(uid)
-    world.hand.kill(sandbox.name)
-    world.until(lambda: world.state(uid) == "exited")
-    assert world.only(uid).exit_code == 137
+def test_a_kill_by_hand_is_seen(host: EngineHost, uid: str) -> None:
+    sandbox = host.running(uid)
+    host.hand.kill(sandbox.name)
+    host.until(lambda: host.state(uid) == "exited")
+    assert host.only(uid).exit_code == 137
 
 
-def test_a_removal_by_hand_is_seen(world: World, uid: str) -> None:
-    sandbox = world.running(uid)
-    world.hand.remove(sandbox.name)
-    world.until(lambda: world.view(uid) == ())
+def test_a_removal_by_hand_is_seen(host: EngineHost, uid: str) -> None:
+    sandbox = host.running(uid)
+    host.hand.remove(sandbox.name)
+    host.until(lambda: host.view(uid) == ())
 
 
-def test_a_rename_by_hand_is_seen(world: World, uid: str) -> None:
-    sandbox = world.running(uid)
-    world.hand.rename(sandbox.name, sandbox.name + "-x")
-    world.until(lambda: world.only(uid).name == sandbox.name + "-x")
+def test_a_rename_by_hand_is_seen(host: EngineHost, uid: str) -> None:
+    sandbox = host.running(uid)
+    host.hand.rename(sandbox.name, sandbox.name + "-x")
+    host.until(lambda: host.only(uid).name == sandbox.name + "-x")
 
 
-def test_a_pause_by_hand_is_seen(world: World, uid: str) -> None:
-    sandbox = world.running(uid)
-    world.hand.pause(sandbox.name)
-    world.until(lambda: world.state(uid) == "paused")
-    world.hand.unpause(sandbox.name)
-    world.until(lambda: world.state(uid) == "running")
+def test_a_pause_by_hand_is_seen(host: EngineHost, uid: str) -> None:
+    sandbox = host.running(uid)
+    host.hand.pause(sandbox.name)
+    host.until(lambda: host.state(uid) == "paused")
+    host.hand.unpause(sandbox.name)
+    host.until(lambda: host.state(uid) == "running")
 
 
-def test_a_start_by_hand_is_seen(world: World, uid: str) -> None:
-    sandbox = world.made(uid)
-    world.hand.start(sandbox.name)
-    world.until(lambda: world.state(uid) == "running")
+def test_a_start_by_hand_is_seen(host: EngineHost, uid: str) -> None:
+    sandbox = host.made(uid)
+    host.hand.start(sandbox.name)
+    host.until(lambda: host.state(uid) == "running")
 
 
-def test_limits_changed_by_hand_are_seen(world: World, uid: str) -> None:
-    sandbox = world.running(uid)
+def test_limits_changed_by_hand_are_seen(host: EngineHost, uid: str) -> None:
+    sandbox = host.running(uid)
     changed = Limits(cpu_millicores=250, memory_bytes=64 << 20, pids=16)
-    world.hand.update_limits(sandbox.name, changed)
-    world.until(lambda: world.only(uid).limits == changed)
+    host.hand.update_limits(sandbox.name, changed)
+    host.until(lambda: host.only(uid).limits == changed)
 
 
 # Limits
 
 
-def test_limits_change_in_place(world: World, uid: str) -> None:
-    sandbox = world.running(uid)
+def test_limits_change_in_place(host: EngineHost, uid: str) -> None:
+    sandbox = host.running(uid)
     limits = Limits(cpu_millicores=750, memory_bytes=48 << 20, pids=64, cpu_shares=512)
     action = UpdateLimits(uid, sandbox.name, sandbox.id, limits, "a test")
-    assert world.engine.act(action) == Ok(sandbox.id)
-    container = world.only(uid)
+    assert host.engine.act(action) == Ok(sandbox.id)
+    container = host.only(uid)
     assert container.limits == limits
     assert (container.pid, container.started_at) == (sandbox.pid, sandbox.started_at)
-    assert world.engine.act(action) == Ok(sandbox.id)
+    assert host.engine.act(action) == Ok(sandbox.id)
 
 
-def test_shares_of_zero_are_left_as_they_are(world: World, uid: str) -> None:
-    sandbox = world.running(uid, limits=replace(SMALL, cpu_shares=256))
-    ok(world.engine.act(UpdateLimits(uid, sandbox.name, sandbox.id, replace(SMALL, pids=40), "a test")))
-    assert world.only(uid).limits == replace(SMALL, pids=40, cpu_shares=256)
+def test_shares_of_zero_are_left_as_they_are(host: EngineHost, uid: str) -> None:
+    sandbox = host.running(uid, limits=replace(SMALL, cpu_shares=256))
+    ok(host.engine.act(UpdateLimits(uid, sandbox.name, sandbox.id, replace(SMALL, pids=40), "a test")))
+    assert host.only(uid).limits == replace(SMALL, pids=40, cpu_shares=256)
 
 
-def test_memory_that_is_no_whole_page_is_no_drift(world: World, uid: str) -> None:
+def test_memory_that_is_no_whole_page_is_no_drift(host: EngineHost, uid: str) -> None:
     odd = replace(SMALL, memory_bytes=(32 << 20) + 5)
-    sandbox = world.running(uid, limits=odd)
+    sandbox = host.running(uid, limits=odd)
     assert sandbox.limits == odd
     odder = replace(SMALL, memory_bytes=(40 << 20) + 7)
-    ok(world.engine.act(UpdateLimits(uid, sandbox.name, sandbox.id, odder, "a test")))
-    world.engine.observe_now()
-    assert world.only(uid).limits == odder
+    ok(host.engine.act(UpdateLimits(uid, sandbox.name, sandbox.id, odder, "a test")))
+    host.engine.observe_now()
+    assert host.only(uid).limits == odder
 
 
-def test_limits_of_a_stopped_container_change_for_its_next_start(world: World, uid: str) -> None:
-    sandbox = world.made(uid)
+def test_limits_of_a_stopped_container_change_for_its_next_start(host: EngineHost, uid: str) -> None:
+    sandbox = host.made(uid)
     small = replace(SMALL, memory_bytes=64 << 20)
-    assert world.engine.act(UpdateLimits(uid, sandbox.name, sandbox.id, small, "a test")) == Ok(sandbox.id)
-    assert world.only(uid).limits == small
-    ok(start(world, uid, sandbox.id))  # type: ignore[arg-type]
-    assert world.only(uid).limits == small
+    assert host.engine.act(UpdateLimits(uid, sandbox.name, sandbox.id, small, "a test")) == Ok(sandbox.id)
+    assert host.only(uid).limits == small
+    ok(start(host, uid, sandbox.id))  # type: ignore[arg-type]
+    assert host.only(uid).limits == small
 
 
-def test_limits_that_can_never_be_are_refused(world: World, uid: str) -> None:
-    sandbox = world.running(uid)
-    outcome = world.engine.act(
+def test_limits_that_can_never_be_are_refused(host: EngineHost, uid: str) -> None:
+    sandbox = host.running(uid)
+    outcome = host.engine.act(
         UpdateLimits(uid, sandbox.name, sandbox.id, replace(SMALL, cpu_millicores=10_000_000), "a test")
     )
     assert isinstance(outcome, Terminal)
-    assert world.only(uid).limits == SMALL
+    assert host.only(uid).limits == SMALL
 
 
 # Foreign containers
 
 
-def test_foreign_containers_are_invisible(world: World, uid: str) -> None:
-    world.hand.add_foreign(f"paddock-{uid[:8]}")
-    world.hand.add_foreign(f"pdk-{uid[:8]}", {INSTANCE: "another-store", UID: uid})
-    world.engine.observe_now(full=True)
-    assert dict(world.engine.observe().containers) == {}
+def test_foreign_containers_are_invisible(host: EngineHost, uid: str) -> None:
+    host.hand.add_foreign(f"paddock-{uid[:8]}")
+    host.hand.add_foreign(f"pdk-{uid[:8]}", {INSTANCE: "another-store", UID: uid})
+    host.engine.observe_now(full=True)
+    assert dict(host.engine.observe().containers) == {}
 
 
-def test_foreign_containers_are_never_touched(world: World, uid: str) -> None:
+def test_foreign_containers_are_never_touched(host: EngineHost, uid: str) -> None:
     name = f"pdk-{uid[:8]}"
-    foreign = world.hand.add_foreign(name, {INSTANCE: "another-store", UID: uid})
+    foreign = host.hand.add_foreign(name, {INSTANCE: "another-store", UID: uid})
     for action in (
         StartContainer(uid, name, "a test"),
         StartContainer(uid, name, "a test", foreign),
@@ -479,29 +479,29 @@ def test_foreign_containers_are_never_touched(world: World, uid: str) -> None:
         RenameContainer(uid, name + "-mine", foreign, name, "a test"),
         RemoveContainer(uid, name, foreign, "a test"),
     ):
-        outcome = world.engine.act(action)
+        outcome = host.engine.act(action)
         assert isinstance(outcome, Transient), action
         assert outcome.reason == "ForeignContainer"
-    assert world.hand.exists(name)
+    assert host.hand.exists(name)
     with pytest.raises(StreamError):
-        world.streams.exec(foreign, ["true"])
+        host.streams.exec(foreign, ["true"])
     with pytest.raises(StreamError):
-        world.streams.logs(foreign)
+        host.streams.logs(foreign)
 
 
-def test_a_container_of_another_object_is_not_touched(world: World, uid: str) -> None:
-    sandbox = world.running(uid)
-    outcome = world.engine.act(RemoveContainer(world.new_uid(), sandbox.name, sandbox.id, "a test"))
+def test_a_container_of_another_object_is_not_touched(host: EngineHost, uid: str) -> None:
+    sandbox = host.running(uid)
+    outcome = host.engine.act(RemoveContainer(host.new_uid(), sandbox.name, sandbox.id, "a test"))
     assert isinstance(outcome, Transient)
-    assert world.only(uid) == sandbox
+    assert host.only(uid) == sandbox
 
 
 # Usage
 
 
-def test_usage_of_what_runs_and_of_nothing_else(world: World, uid: str) -> None:
-    sandbox, stopped = world.running(uid), world.made(world.new_uid())
-    reader: UsageReader = world.engine if isinstance(world.engine, FakeEngine) else CgroupUsage()
+def test_usage_of_what_runs_and_of_nothing_else(host: EngineHost, uid: str) -> None:
+    sandbox, stopped = host.running(uid), host.made(host.new_uid())
+    reader: UsageReader = host.engine if isinstance(host.engine, FakeEngine) else CgroupUsage()
     observed = reader.read([sandbox, stopped])
     assert set(observed) == {sandbox.id}
     usage = observed[sandbox.id]
@@ -519,82 +519,82 @@ def test_usage_of_what_runs_and_of_nothing_else(world: World, uid: str) -> None:
 # Streams
 
 
-def test_exec_keeps_stdout_and_stderr_apart_and_gives_the_exit_code(world: World, uid: str) -> None:
-    sandbox = world.running(uid)
-    stream = world.streams.exec(sandbox.id, ["sh", "-c", "echo out; echo err >&2; exit 3"])
+def test_exec_keeps_stdout_and_stderr_apart_and_gives_the_exit_code(host: EngineHost, uid: str) -> None:
+    sandbox = host.running(uid)
+    stream = host.streams.exec(sandbox.id, ["sh", "-c", "echo out; echo err >&2; exit 3"])
     assert read_all(stream) == (b"out\n", b"err\n", b"3")
 
 
-def test_exec_reads_its_input_to_the_end(world: World, uid: str) -> None:
-    sandbox = world.running(uid)
-    stream = world.streams.exec(sandbox.id, ["cat"], stdin=[b"one\n", b"two\n"])
+def test_exec_reads_its_input_to_the_end(host: EngineHost, uid: str) -> None:
+    sandbox = host.running(uid)
+    stream = host.streams.exec(sandbox.id, ["cat"], stdin=[b"one\n", b"two\n"])
     assert read_all(stream) == (b"one\ntwo\n", b"", b"0")
 
 
-def test_exec_past_its_time_is_killed(world: World, uid: str) -> None:
-    sandbox = world.running(uid)
-    stream = world.streams.exec(sandbox.id, ["sh", "-c", "echo begun; sleep 1000"], timeout_seconds=5.0)
+def test_exec_past_its_time_is_killed(host: EngineHost, uid: str) -> None:
+    sandbox = host.running(uid)
+    stream = host.streams.exec(sandbox.id, ["sh", "-c", "echo begun; sleep 1000"], timeout_seconds=5.0)
     chunks = list(stream)
     assert b"".join(chunk.data for chunk in chunks if chunk.stream == "stdout") == b"begun\n"
     assert [chunk.stream for chunk in chunks[-2:]] == ["timeout", "exit"]
     assert chunks[-1].data == b"124"
 
 
-def test_a_terminal_is_one_stream(world: World, uid: str) -> None:
-    sandbox = world.running(uid)
-    out, err, code = read_all(world.streams.exec(sandbox.id, ["sh", "-c", "echo out; echo err >&2; exit 3"], tty=True))
+def test_a_terminal_is_one_stream(host: EngineHost, uid: str) -> None:
+    sandbox = host.running(uid)
+    out, err, code = read_all(host.streams.exec(sandbox.id, ["sh", "-c", "echo out; echo err >&2; exit 3"], tty=True))
     assert (out.replace(b"\r", b""), err, code) == (b"out\nerr\n", b"", b"3")
 
 
-def test_exec_in_what_does_not_run_says_so(world: World, uid: str) -> None:
-    sandbox = world.made(uid)
+def test_exec_in_what_does_not_run_says_so(host: EngineHost, uid: str) -> None:
+    sandbox = host.made(uid)
     with pytest.raises(StreamError, match="not running"):
-        world.streams.exec(sandbox.id, ["true"])
+        host.streams.exec(sandbox.id, ["true"])
 
 
-def test_exec_in_what_has_gone_says_so(world: World, uid: str) -> None:
-    sandbox = world.running(uid)
-    world.hand.remove(sandbox.name)
+def test_exec_in_what_has_gone_says_so(host: EngineHost, uid: str) -> None:
+    sandbox = host.running(uid)
+    host.hand.remove(sandbox.name)
     with pytest.raises(StreamError, match="gone"):
-        world.streams.exec(sandbox.id, ["true"])
+        host.streams.exec(sandbox.id, ["true"])
 
 
-def test_logs_hold_both_streams(world: World, uid: str) -> None:
-    sandbox = world.running(uid, command=("sh", "-c", "echo out; echo err >&2; exit 0"))
-    world.until(lambda: world.state(uid) == "exited")
+def test_logs_hold_both_streams(host: EngineHost, uid: str) -> None:
+    sandbox = host.running(uid, command=("sh", "-c", "echo out; echo err >&2; exit 0"))
+    host.until(lambda: host.state(uid) == "exited")
     # A busy engine may write the last output after it has told of the end (seen: 26.1).
-    wait_for("its output", lambda: read_all(world.streams.logs(sandbox.id)) == (b"out\n", b"err\n", b""))
+    wait_for("its output", lambda: read_all(host.streams.logs(sandbox.id)) == (b"out\n", b"err\n", b""))
 
 
-def test_logs_give_the_last_lines(world: World, uid: str) -> None:
-    sandbox = world.running(uid, command=("sh", "-c", "echo one; echo two; echo three; exit 0"))
-    world.until(lambda: world.state(uid) == "exited")
-    assert read_all(world.streams.logs(sandbox.id, tail=2))[0] == b"two\nthree\n"
-    assert read_all(world.streams.logs(sandbox.id, since=sandbox.started_at + 3600))[0] == b""
-    assert b"one" in read_all(world.streams.logs(sandbox.id, timestamps=True))[0]
+def test_logs_give_the_last_lines(host: EngineHost, uid: str) -> None:
+    sandbox = host.running(uid, command=("sh", "-c", "echo one; echo two; echo three; exit 0"))
+    host.until(lambda: host.state(uid) == "exited")
+    assert read_all(host.streams.logs(sandbox.id, tail=2))[0] == b"two\nthree\n"
+    assert read_all(host.streams.logs(sandbox.id, since=sandbox.started_at + 3600))[0] == b""
+    assert b"one" in read_all(host.streams.logs(sandbox.id, timestamps=True))[0]
 
 
-def test_a_container_is_told_of_in_the_engines_own_words(world: World, uid: str) -> None:
-    sandbox = world.running(uid)
-    inspect = world.streams.inspect(sandbox.id)
+def test_a_container_is_told_of_in_the_engines_own_words(host: EngineHost, uid: str) -> None:
+    sandbox = host.running(uid)
+    inspect = host.streams.inspect(sandbox.id)
     assert (inspect["Id"], inspect["Name"], inspect["State"]["Running"]) == (sandbox.id, f"/{sandbox.name}", True)
     assert inspect["State"]["Pid"] == sandbox.pid
     assert isinstance(inspect["Config"]["Env"], list)
-    world.hand.remove(sandbox.name)
+    host.hand.remove(sandbox.name)
     with pytest.raises(StreamError, match="gone"):
-        world.streams.inspect(sandbox.id)
+        host.streams.inspect(sandbox.id)
 
 
-def test_logs_end_where_they_are_cut(world: World, uid: str) -> None:
-    sandbox = world.running(uid, command=("sh", "-c", "echo one; exit 0"))
-    world.until(lambda: world.state(uid) == "exited")
-    assert read_all(world.streams.logs(sandbox.id, until=world.only(uid).finished_at + 3600))[0] == b"one\n"
-    assert read_all(world.streams.logs(sandbox.id, until=sandbox.created_at - 1))[0] == b""
+def test_logs_end_where_they_are_cut(host: EngineHost, uid: str) -> None:
+    sandbox = host.running(uid, command=("sh", "-c", "echo one; exit 0"))
+    host.until(lambda: host.state(uid) == "exited")
+    assert read_all(host.streams.logs(sandbox.id, until=host.only(uid).finished_at + 3600))[0] == b"one\n"
+    assert read_all(host.streams.logs(sandbox.id, until=sandbox.created_at - 1))[0] == b""
 
 
-def test_a_closed_stream_has_ended(world: World, uid: str) -> None:
-    sandbox = world.running(uid, command=("sh", "-c", "echo begun; sleep 1000"))
-    stream = world.streams.logs(sandbox.id, follow=True)
+def test_a_closed_stream_has_ended(host: EngineHost, uid: str) -> None:
+    sandbox = host.running(uid, command=("sh", "-c", "echo begun; sleep 1000"))
+    stream = host.streams.logs(sandbox.id, follow=True)
     assert next(stream).data == b"begun\n"
     stream.close()
     stream.close()
@@ -604,49 +604,49 @@ def test_a_closed_stream_has_ended(world: World, uid: str) -> None:
 # Last words
 
 
-def tail(world: World, uid: str, since: float = 0.0) -> Tail:
-    sandbox = world.only(uid)
-    outcome = world.engine.act(ReadTail(uid, sandbox.name, sandbox.id, sandbox.finished_at, "a test", since))
+def tail(host: EngineHost, uid: str, since: float = 0.0) -> Tail:
+    sandbox = host.only(uid)
+    outcome = host.engine.act(ReadTail(uid, sandbox.name, sandbox.id, sandbox.finished_at, "a test", since))
     assert isinstance(outcome, Ok)
     assert outcome.tail is not None
     return outcome.tail
 
 
-def test_the_last_words_of_what_has_ended(world: World, uid: str) -> None:
-    world.running(uid, command=("sh", "-c", "echo one; echo two >&2; exit 1"))
-    world.until(lambda: world.state(uid) == "exited")
-    assert sorted(tail(world, uid).lines) == ["one", "two"]
-    assert tail(world, uid, world.only(uid).finished_at + 3600) == Tail()
+def test_the_last_words_of_what_has_ended(host: EngineHost, uid: str) -> None:
+    host.running(uid, command=("sh", "-c", "echo one; echo two >&2; exit 1"))
+    host.until(lambda: host.state(uid) == "exited")
+    assert sorted(tail(host, uid).lines) == ["one", "two"]
+    assert tail(host, uid, host.only(uid).finished_at + 3600) == Tail()
 
 
-def test_the_last_words_of_what_has_gone(world: World, uid: str) -> None:
-    sandbox = world.running(uid)
-    world.hand.remove(sandbox.name)
-    world.until(lambda: world.view(uid) == ())
-    outcome = world.engine.act(ReadTail(uid, sandbox.name, sandbox.id, 0, "a test"))
+def test_the_last_words_of_what_has_gone(host: EngineHost, uid: str) -> None:
+    sandbox = host.running(uid)
+    host.hand.remove(sandbox.name)
+    host.until(lambda: host.view(uid) == ())
+    outcome = host.engine.act(ReadTail(uid, sandbox.name, sandbox.id, 0, "a test"))
     assert isinstance(outcome, Ok)
     assert outcome.tail is not None
     assert "removed" in outcome.tail.note
 
 
-def test_the_last_words_of_another_object_are_not_read(world: World, uid: str) -> None:
-    sandbox = world.running(uid)
-    assert isinstance(world.engine.act(ReadTail(world.new_uid(), sandbox.name, sandbox.id, 0, "a test")), Transient)
+def test_the_last_words_of_another_object_are_not_read(host: EngineHost, uid: str) -> None:
+    sandbox = host.running(uid)
+    assert isinstance(host.engine.act(ReadTail(host.new_uid(), sandbox.name, sandbox.id, 0, "a test")), Transient)
 
 
-def test_the_end_of_a_container_that_is_removed_by_force_is_known(world: World, uid: str) -> None:
-    sandbox = world.running(uid)
-    world.hand.remove(sandbox.name)
-    world.until(lambda: sandbox.id in world.engine.observe().ends)
-    assert world.engine.observe().ends[sandbox.id].exit_code == 137
+def test_the_end_of_a_container_that_is_removed_by_force_is_known(host: EngineHost, uid: str) -> None:
+    sandbox = host.running(uid)
+    host.hand.remove(sandbox.name)
+    host.until(lambda: sandbox.id in host.engine.observe().ends)
+    assert host.engine.observe().ends[sandbox.id].exit_code == 137
 
 
 # What `docker update` sets and no spec asks for
 
 
-def test_a_container_bears_nothing_set_by_hand(world: World, uid: str) -> None:
-    assert world.running(uid).out_of_band == OutOfBandSettings()
-    assert world.made(world.new_uid()).out_of_band == OutOfBandSettings()
+def test_a_container_bears_nothing_set_by_hand(host: EngineHost, uid: str) -> None:
+    assert host.running(uid).out_of_band == OutOfBandSettings()
+    assert host.made(host.new_uid()).out_of_band == OutOfBandSettings()
 
 
 @pytest.mark.parametrize("running", [True, False], ids=["running", "stopped"])
@@ -656,29 +656,29 @@ def test_a_container_bears_nothing_set_by_hand(world: World, uid: str) -> None:
     ids=lambda changes: next(iter(changes)) if isinstance(changes, dict) else "",
 )
 def test_what_is_set_by_hand_is_seen_and_taken_back(
-    world: World, uid: str, changes: dict[str, Any], running: bool
+    host: EngineHost, uid: str, changes: dict[str, Any], running: bool
 ) -> None:
-    world.until(lambda: world.engine.observe().facts.engine_version)
-    if "swap_bytes" in changes and not world.engine.observe().facts.swap_limit:
+    host.until(lambda: host.engine.observe().facts.engine_version)
+    if "swap_bytes" in changes and not host.engine.observe().facts.swap_limit:
         pytest.skip("this kernel limits no swap")
-    sandbox = world.running(uid) if running else world.made(uid)
-    world.hand.update(sandbox.name, **changes)
-    world.until(lambda: world.only(uid).out_of_band == replace(OutOfBandSettings(), **changes))
-    assert world.engine.act(UpdateLimits(uid, sandbox.name, sandbox.id, SMALL, "a test")) == Ok(sandbox.id)
-    assert (world.only(uid).out_of_band, world.only(uid).limits) == (OutOfBandSettings(), SMALL)
+    sandbox = host.running(uid) if running else host.made(uid)
+    host.hand.update(sandbox.name, **changes)
+    host.until(lambda: host.only(uid).out_of_band == replace(OutOfBandSettings(), **changes))
+    assert host.engine.act(UpdateLimits(uid, sandbox.name, sandbox.id, SMALL, "a test")) == Ok(sandbox.id)
+    assert (host.only(uid).out_of_band, host.only(uid).limits) == (OutOfBandSettings(), SMALL)
 
 
-def test_cpus_set_by_hand_are_seen(world: World, uid: str) -> None:
-    sandbox = world.running(uid)
-    world.hand.update(sandbox.name, cpus="0")
-    world.until(lambda: world.only(uid).out_of_band.cpus == "0")
-    assert world.engine.act(UpdateLimits(uid, sandbox.name, sandbox.id, SMALL, "a test")) == Ok(sandbox.id)
+def test_cpus_set_by_hand_are_seen(host: EngineHost, uid: str) -> None:
+    sandbox = host.running(uid)
+    host.hand.update(sandbox.name, cpus="0")
+    host.until(lambda: host.only(uid).out_of_band.cpus == "0")
+    assert host.engine.act(UpdateLimits(uid, sandbox.name, sandbox.id, SMALL, "a test")) == Ok(sandbox.id)
 
 
-def test_shares_set_by_hand_are_seen_and_can_be_set_back(world: World, uid: str) -> None:
-    sandbox = world.running(uid)
-    world.hand.update(sandbox.name, cpu_shares=2048)
-    world.until(lambda: world.only(uid).limits == replace(SMALL, cpu_shares=2048))
+def test_shares_set_by_hand_are_seen_and_can_be_set_back(host: EngineHost, uid: str) -> None:
+    sandbox = host.running(uid)
+    host.hand.update(sandbox.name, cpu_shares=2048)
+    host.until(lambda: host.only(uid).limits == replace(SMALL, cpu_shares=2048))
     default = replace(SMALL, cpu_shares=1024)
-    assert world.engine.act(UpdateLimits(uid, sandbox.name, sandbox.id, default, "a test")) == Ok(sandbox.id)
-    assert world.only(uid).limits == default
+    assert host.engine.act(UpdateLimits(uid, sandbox.name, sandbox.id, default, "a test")) == Ok(sandbox.id)
+    assert host.only(uid).limits == default

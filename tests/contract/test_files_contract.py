@@ -19,7 +19,7 @@ from controller.kinds.planning.action import PauseContainer
 from controller.kinds.runtime.container import Limits, Tmpfs
 from controller.kinds.runtime.files import TAKES, FileError, FileRequest
 from controller.ports import FileWork
-from tests.contract.engine_worlds import World, docker_world, fake_world, ok, read_all
+from tests.contract.engine_hosts import EngineHost, docker_host, fake_host, ok, read_all
 from tests.daemon import wait_for
 from tests.examples import examples
 
@@ -39,11 +39,11 @@ NAME = st.text(min_size=1, max_size=60).filter(
 class RunningSandbox:
     """A running sandbox and what is done with its files."""
 
-    def __init__(self, world: World) -> None:
-        self.world = world
-        uid = world.new_uid()
-        self.container: Container = world.running(uid, user="20000:20000", tmpfs=WORKSPACE, limits=ROOMY)
-        files: Any = world.engine.files  # type: ignore[attr-defined]  # every engine of the suite has it
+    def __init__(self, host: EngineHost) -> None:
+        self.host = host
+        uid = host.new_uid()
+        self.container: Container = host.running(uid, user="20000:20000", tmpfs=WORKSPACE, limits=ROOMY)
+        files: Any = host.engine.files  # type: ignore[attr-defined]  # every engine of the suite has it
         self.files, self.real = files, not hasattr(files, "root")
 
     def begin(self, op: Any, path: str, **asked: Any) -> FileWork:
@@ -72,7 +72,7 @@ class RunningSandbox:
     def make(self, *command: str) -> None:
         """Something in the sandbox as its own user makes it; on the fake, at its folder."""
         if self.real:
-            _, answer, code = read_all(self.world.streams.exec(self.container.id, command))
+            _, answer, code = read_all(self.host.streams.exec(self.container.id, command))
             assert code == b"0", answer
             return
         root = self.files.root(self.container.id)
@@ -96,7 +96,7 @@ class RunningSandbox:
 
 @pytest.fixture(scope="module", params=["fake", pytest.param("docker", marks=pytest.mark.docker)])
 def sandbox(request: pytest.FixtureRequest) -> Iterator[RunningSandbox]:
-    with (fake_world if request.param == "fake" else docker_world)() as created:
+    with (fake_host if request.param == "fake" else docker_host)() as created:
         yield RunningSandbox(created.settled())
 
 
@@ -108,7 +108,7 @@ def test_what_is_written_is_read_again_and_belongs_to_the_sandboxes_user(sandbox
     assert (observed["size"], observed["mode"]) == (6, "0751")
     if sandbox.real:
         assert (observed["uid"], observed["gid"]) == (20000, 20000)
-        read_back = sandbox.world.streams.exec(sandbox.container.id, ["cat", "/workspace/file"])
+        read_back = sandbox.host.streams.exec(sandbox.container.id, ["cat", "/workspace/file"])
         assert read_all(read_back)[0] == b"onetwo"
     sandbox.send("write", "/workspace/file", [])
     assert sandbox.ask("stat", "/workspace/file")["mode"] == "0751"  # kept
@@ -138,7 +138,7 @@ def test_a_sparse_file_takes_no_room(sandbox: RunningSandbox) -> None:
     ):
         assert (len(receive), receive[:2], receive.count(0)) == (size, b"x\0", size - 1)
     if sandbox.real:
-        output = sandbox.world.streams.exec(sandbox.container.id, ["du", "-k", "/workspace/sparse"])
+        output = sandbox.host.streams.exec(sandbox.container.id, ["du", "-k", "/workspace/sparse"])
         assert int(read_all(output)[0].split()[0]) < 1024
     sandbox.ask("remove", "/workspace/sparse")
 
@@ -214,14 +214,14 @@ def test_relative_paths_begin_where_commands_run(sandbox: RunningSandbox) -> Non
     sandbox.fails("BadPath", "remove", ".", recursive=True)
     sandbox.ask("remove", "relative", recursive=True)
     if sandbox.real:
-        answer = read_all(sandbox.world.streams.exec(sandbox.container.id, ["pwd"]))[0]
+        answer = read_all(sandbox.host.streams.exec(sandbox.container.id, ["pwd"]))[0]
         assert answer == b"/workspace\n"
 
 
 def test_a_tilde_is_the_users_home(sandbox: RunningSandbox) -> None:
-    homed = RunningSandbox(sandbox.world)
-    homed.container = sandbox.world.running(
-        sandbox.world.new_uid(), user="20000:20000", tmpfs=WORKSPACE, limits=ROOMY, env=(("HOME", "/tmp/../tmp/me"),)
+    homed = RunningSandbox(sandbox.host)
+    homed.container = sandbox.host.running(
+        sandbox.host.new_uid(), user="20000:20000", tmpfs=WORKSPACE, limits=ROOMY, env=(("HOME", "/tmp/../tmp/me"),)
     )
     homed.send("write", "~/file", [b"x"], parents=True)
     assert homed.receive("read", "/tmp/me/file") == b"x"
@@ -229,7 +229,7 @@ def test_a_tilde_is_the_users_home(sandbox: RunningSandbox) -> None:
     homed.send("write", "./~", [b"y"])
     assert homed.receive("read", "/workspace/~") == b"y"
     if sandbox.real:
-        answer = read_all(sandbox.world.streams.exec(sandbox.container.id, ["sh", "-c", "echo $HOME"]))[0]
+        answer = read_all(sandbox.host.streams.exec(sandbox.container.id, ["sh", "-c", "echo $HOME"]))[0]
         assert sandbox.ask("stat", "~", follow=False)["name"] == (answer.decode().strip().rpartition("/")[2] or "/")
 
 
@@ -384,15 +384,15 @@ def test_a_write_counts_as_the_sandboxes_memory_and_ends_only_itself(docker_sand
     with pytest.raises(FileError, match="memory limit") as caught:
         sandbox.send("write", "/workspace/much", [b"x" * MIB] * 60)
     assert caught.value.kind == "NoSpace"
-    assert sandbox.world.only(sandbox.container.uid).state == "running"
+    assert sandbox.host.only(sandbox.container.uid).state == "running"
     assert not [entry for entry in sandbox.ask("list", "/workspace")["items"] if entry["name"].startswith(".paddock")]
-    _, _, code = read_all(sandbox.world.streams.exec(sandbox.container.id, ["true"]))
+    _, _, code = read_all(sandbox.host.streams.exec(sandbox.container.id, ["true"]))
     assert code == b"0"
 
 
 @pytest.fixture
 def docker_sandbox() -> Iterator[RunningSandbox]:
-    with docker_world() as created:
+    with docker_host() as created:
         sandbox = RunningSandbox(created.settled())
         uid = created.new_uid()
         small = Limits(cpu_millicores=1000, memory_bytes=48 * MIB, pids=32)
@@ -405,7 +405,7 @@ def test_a_sandbox_that_ends_takes_its_transfers_along(docker_sandbox: RunningSa
     sandbox = docker_sandbox
     work: Any = sandbox.begin("write", "/workspace/file")
     work.send(b"x")
-    sandbox.world.hand.kill(sandbox.container.name)
+    sandbox.host.hand.kill(sandbox.container.name)
     wait_for("the worker is gone", lambda: work._wait_for_exit(0) is not None)
     with pytest.raises(FileError) as caught:
         work.send(b"x" * MIB)
@@ -421,11 +421,11 @@ def test_a_paused_sandbox_can_be_looked_at_and_not_written_to(docker_sandbox: Ru
     sandbox = docker_sandbox
     sandbox.send("write", "/tmp/file", [b"x"])
     ok(
-        sandbox.world.engine.act(
+        sandbox.host.engine.act(
             PauseContainer(sandbox.container.uid, sandbox.container.name, sandbox.container.id, "a test")
         )
     )
-    sandbox.container = sandbox.world.only(sandbox.container.uid)
+    sandbox.container = sandbox.host.only(sandbox.container.uid)
     assert sandbox.receive("read", "/tmp/file") == b"x"
     assert "paused" in sandbox.fails("NotRunning", "write", "/tmp/file")
 

@@ -12,33 +12,33 @@ from controller.kinds.planning.plan import Writes
 from controller.store.lease import RowLease
 from controller.store.schema import leases
 from controller.store.sql_store import SqlStore
-from tests.contract.store_worlds import BACKENDS, World, insert, make_world, new_sandbox, refusal
+from tests.contract.store_backends import BACKENDS, Backend, insert, make_backend, new_sandbox, refusal
 from tests.daemon import wait_for
 
 SHORT = 1.0
 
 
 @pytest.fixture(params=BACKENDS)
-def world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[World]:
-    with make_world(request.param, tmp_path) as created:
+def backend(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Backend]:
+    with make_backend(request.param, tmp_path) as created:
         yield created
 
 
 @pytest.fixture
-def postgres(tmp_path: Path) -> Iterator[World]:
-    with make_world("postgres", tmp_path) as created:
+def postgres(tmp_path: Path) -> Iterator[Backend]:
+    with make_backend("postgres", tmp_path) as created:
         yield created
 
 
-def unopened(world: World) -> SqlStore:
-    store = SqlStore(world.url, schema=world.schema)
-    world.stores.append(store)
+def unopened(backend: Backend) -> SqlStore:
+    store = SqlStore(backend.url, schema=backend.schema)
+    backend.stores.append(store)
     return store
 
 
-def test_one_has_it_and_gives_it_up(world: World) -> None:
+def test_one_has_it_and_gives_it_up(backend: Backend) -> None:
     """Also on a database that has no tables yet."""
-    first, second = unopened(world), unopened(world)
+    first, second = unopened(backend), unopened(backend)
     lease, store_lease = first.lease(), second.lease()
     assert not lease.is_held()
     assert lease.acquire() == ""
@@ -56,31 +56,31 @@ def test_one_has_it_and_gives_it_up(world: World) -> None:
     store_lease.release()
 
 
-def test_who_has_it_is_told_by_its_process(world: World) -> None:
-    holder, lease = world.child("lead", 60.0), world.store().lease()
+def test_who_has_it_is_told_by_its_process(backend: Backend) -> None:
+    holder, lease = backend.child("lead", 60.0), backend.store().lease()
     assert holder.says() == ""
     assert f"pid {holder.pid}" in lease.acquire()
     lease.release()
 
 
-def test_the_lease_of_a_killed_process_is_free_again(world: World) -> None:
-    holder = world.child("lead", SHORT)
+def test_the_lease_of_a_killed_process_is_free_again(backend: Backend) -> None:
+    holder = backend.child("lead", SHORT)
     assert holder.says() == ""
     holder.kill()
-    lease = world.store().lease(seconds=SHORT)
+    lease = backend.store().lease(seconds=SHORT)
     wait_for("it is ours", lambda: not lease.acquire())
     lease.release()
 
 
-def test_another_store_has_a_lease_of_its_own(world: World, tmp_path: Path) -> None:
-    lease, store_lease = world.store().lease(), SqlStore(f"sqlite:///{tmp_path / 'other.db'}").lease()
+def test_another_store_has_a_lease_of_its_own(backend: Backend, tmp_path: Path) -> None:
+    lease, store_lease = backend.store().lease(), SqlStore(f"sqlite:///{tmp_path / 'other.db'}").lease()
     assert lease.acquire() == store_lease.acquire() == ""
     lease.release()
     store_lease.release()
 
 
-def test_leases_of_two_names_are_held_together(world: World) -> None:
-    host, fleet, late = world.store().lease(), world.store().lease("fleet"), world.store().lease("fleet")
+def test_leases_of_two_names_are_held_together(backend: Backend) -> None:
+    host, fleet, late = backend.store().lease(), backend.store().lease("fleet"), backend.store().lease("fleet")
     assert host.acquire() == fleet.acquire() == ""
     assert "pid" in late.acquire()
     host.release()
@@ -93,28 +93,28 @@ def test_leases_of_two_names_are_held_together(world: World) -> None:
 
 
 def test_hosts_of_one_file_exclude_each_other(tmp_path: Path) -> None:
-    with make_world("sqlite", tmp_path) as world:
-        first, second = world.store().lease(), world.store().lease("host/b")
+    with make_backend("sqlite", tmp_path) as backend:
+        first, second = backend.store().lease(), backend.store().lease("host/b")
         assert first.acquire() == ""
         assert "pid" in second.acquire()
         first.release()
 
 
 def test_roles_of_one_process_share_a_file(tmp_path: Path) -> None:
-    with make_world("sqlite", tmp_path) as world:
-        store = world.store()
+    with make_backend("sqlite", tmp_path) as backend:
+        store = backend.store()
         host, fleet = store.lease(), store.lease("fleet")
         assert host.acquire() == fleet.acquire() == fleet.acquire() == ""
         host.release()
         assert fleet.is_held()
         for name in ("host/host", "fleet"):
-            assert "pid" in world.child("lead", SHORT, name).says(), "either keeps out another process"
+            assert "pid" in backend.child("lead", SHORT, name).says(), "either keeps out another process"
         fleet.release()
-        assert world.child("lead", SHORT, "fleet").says() == ""
+        assert backend.child("lead", SHORT, "fleet").says() == ""
 
 
-def test_the_state_of_a_lease_is_read(world: World) -> None:
-    store = world.store()
+def test_the_state_of_a_lease_is_read(backend: Backend) -> None:
+    store = backend.store()
     assert list(store.leases()) == []
     lease = store.lease(seconds=60.0)
     assert lease.acquire() == ""
@@ -124,7 +124,7 @@ def test_the_state_of_a_lease_is_read(world: World) -> None:
     assert 0 < ours.seconds_left <= 60.0
     lease.release()
     assert [lease_state.name for lease_state in store.leases() if lease_state.seconds_left > 0] == []
-    child = world.child("lead", 60.0)
+    child = backend.child("lead", 60.0)
     assert child.says() == ""
     [second] = store.leases()
     assert f"pid {child.pid}" in second.holder
@@ -132,8 +132,8 @@ def test_the_state_of_a_lease_is_read(world: World) -> None:
     assert second.epoch in (0, ours.epoch + 1), "a file's has none"
 
 
-def test_each_role_writes_by_its_own_lease(world: World) -> None:
-    store = world.store()
+def test_each_role_writes_by_its_own_lease(backend: Backend) -> None:
+    store = backend.store()
     host, fleet = store.lease(), store.lease("fleet")
     assert host.acquire() == fleet.acquire() == ""
     of_host, of_fleet = store.writing_as(host), store.writing_as(fleet)
@@ -150,7 +150,7 @@ def test_each_role_writes_by_its_own_lease(world: World) -> None:
 
 
 @pytest.mark.postgres
-def test_a_role_that_is_taken_over_leaves_the_other_one(postgres: World) -> None:
+def test_a_role_that_is_taken_over_leaves_the_other_one(postgres: Backend) -> None:
     store, second = postgres.store(), postgres.store()
     fleet, host = store.lease("fleet", seconds=0.001), store.lease("host/a", seconds=60.0)
     assert host.acquire() == fleet.acquire() == ""
@@ -179,18 +179,18 @@ def test_a_file_is_the_same_by_any_of_its_names(tmp_path: Path) -> None:
 
 def test_a_frozen_process_keeps_a_file(tmp_path: Path) -> None:
     """The kernel's lock can't run out: nobody ever writes beside its holder."""
-    with make_world("sqlite", tmp_path) as world:
-        holder = world.child("lead", SHORT)
+    with make_backend("sqlite", tmp_path) as backend:
+        holder = backend.child("lead", SHORT)
         assert holder.says() == ""
         holder.freeze()
-        assert f"pid {holder.pid}" in world.store().lease(seconds=SHORT).acquire()
+        assert f"pid {holder.pid}" in backend.store().lease(seconds=SHORT).acquire()
         holder.thaw()
         holder.go()
         assert [holder.says() for _ in range(3)] == [True, "written", True]
 
 
 @pytest.mark.postgres
-def test_a_holder_that_wakes_up_late_writes_nothing_and_acts_no_more(postgres: World) -> None:
+def test_a_holder_that_wakes_up_late_writes_nothing_and_acts_no_more(postgres: Backend) -> None:
     holder = postgres.child("lead", SHORT)
     assert holder.says() == ""
     holder.freeze()
@@ -207,7 +207,7 @@ def test_a_holder_that_wakes_up_late_writes_nothing_and_acts_no_more(postgres: W
 
 
 @pytest.mark.postgres
-def test_a_lease_that_ran_out_and_was_not_taken_is_renewed(postgres: World) -> None:
+def test_a_lease_that_ran_out_and_was_not_taken_is_renewed(postgres: Backend) -> None:
     """As after a server that was away for longer than the lease lasts: nobody else has acted."""
     holder = postgres.child("lead", 0.001)
     assert holder.says() == ""
@@ -216,7 +216,7 @@ def test_a_lease_that_ran_out_and_was_not_taken_is_renewed(postgres: World) -> N
 
 
 @pytest.mark.postgres
-def test_a_renewal_that_came_too_late_is_counted(postgres: World) -> None:
+def test_a_renewal_that_came_too_late_is_counted(postgres: Backend) -> None:
     lease, long = postgres.store().lease("host/a", seconds=0.001), postgres.store().lease("host/b", seconds=60.0)
     assert (lease.acquire(), long.acquire()) == ("", "")
     assert (lease.renew(), long.renew()) == (True, True)
@@ -226,7 +226,7 @@ def test_a_renewal_that_came_too_late_is_counted(postgres: World) -> None:
 
 
 @pytest.mark.postgres
-def test_every_way_of_writing_is_fenced(postgres: World) -> None:
+def test_every_way_of_writing_is_fenced(postgres: Backend) -> None:
     first, second = postgres.store(), postgres.store()
     obj = insert(first, new_sandbox("there"))[0]
     old, new = first.lease(seconds=0.001), second.lease(seconds=60.0)
@@ -253,7 +253,7 @@ def test_every_way_of_writing_is_fenced(postgres: World) -> None:
 
 
 @pytest.mark.postgres
-def test_a_lease_is_not_taken_amid_an_append(postgres: World) -> None:
+def test_a_lease_is_not_taken_amid_an_append(postgres: Backend) -> None:
     """It holds no counter row, which takeovers wait for."""
     first, second = postgres.store(), postgres.store()
     old = first.lease(seconds=0.001)
@@ -270,7 +270,7 @@ def test_a_lease_is_not_taken_amid_an_append(postgres: World) -> None:
 
 
 @pytest.mark.postgres
-def test_what_is_held_ends_by_our_own_clock_before_the_server_gives_it_away(postgres: World) -> None:
+def test_what_is_held_ends_by_our_own_clock_before_the_server_gives_it_away(postgres: Backend) -> None:
     store, now = postgres.store(), [100.0]
     with postgres.database() as database:
         lease = RowLease(database, store.open, seconds=60.0, clock=lambda: now[0])
@@ -285,7 +285,7 @@ def test_what_is_held_ends_by_our_own_clock_before_the_server_gives_it_away(post
 
 
 @pytest.mark.postgres
-def test_a_takeover_fences_one_name_alone(postgres: World) -> None:
+def test_a_takeover_fences_one_name_alone(postgres: Backend) -> None:
     """Three processes: the frozen holder of host/a wakes up too late; host/b and the default host write on."""
     frozen = postgres.child("lead", SHORT, "host/a", "from-frozen")
     childs = [postgres.child("lead", 60.0, name, f"from-{name[-1]}") for name in ("host/b", "host/host")]
@@ -310,7 +310,7 @@ def test_a_takeover_fences_one_name_alone(postgres: World) -> None:
 
 
 @pytest.mark.postgres
-def test_daemons_of_older_versions_are_excluded(postgres: World) -> None:
+def test_daemons_of_older_versions_are_excluded(postgres: Backend) -> None:
     """They know one row, `daemon`: it is the default host's, so either keeps the other away during an upgrade."""
     store = postgres.store()
     with postgres.database() as database, database.writing() as connection:
@@ -325,6 +325,6 @@ def test_daemons_of_older_versions_are_excluded(postgres: World) -> None:
     lease.release()
 
 
-def _epochs(world: World) -> dict[str, int]:
-    with world.database() as database, database.reading() as connection:
+def _epochs(backend: Backend) -> dict[str, int]:
+    with backend.database() as database, database.reading() as connection:
         return {row.name: row.epoch for row in connection.execute(select(leases))}

@@ -20,21 +20,21 @@ from controller.kinds.runtime.container import Limits
 from controller.ports import Change, ChangesGone, Conflict, Store, StoreError
 from controller.store.schema import changes
 from controller.store.sql_store import SqlStore
-from tests.contract.store_worlds import BACKENDS, World, event, insert, instance, make_world, new_sandbox, refusal
+from tests.contract.store_backends import BACKENDS, Backend, event, insert, instance, make_backend, new_sandbox, refusal
 from tests.daemon import wait_for
 from tests.examples import examples
 from tests.instance_states import instance_state
 
 
 @pytest.fixture(params=BACKENDS)
-def world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[World]:
-    with make_world(request.param, tmp_path) as created:
+def backend(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Backend]:
+    with make_backend(request.param, tmp_path) as created:
         yield created
 
 
 @pytest.fixture
-def store(world: World) -> SqlStore:
-    return world.store()
+def store(backend: Backend) -> SqlStore:
+    return backend.store()
 
 
 def in_thread(action: Callable[[], None]) -> threading.Thread:
@@ -56,14 +56,14 @@ def test_a_new_store_is_empty_and_can_be_written(store: SqlStore) -> None:
     assert (list(port.changes(0)), list(port.instances()), list(port.events())) == ([], [], [])
 
 
-def test_figures_tell_size_schema_and_objects(world: World, store: SqlStore) -> None:
+def test_figures_tell_size_schema_and_objects(backend: Backend, store: SqlStore) -> None:
     insert(store, new_sandbox("a"), new_sandbox("b", "other"), StoredObject("Quota", "default", "q", "uid-q", spec={}))
     figures = store.figures()
-    assert figures.backend == ("postgresql" if world.schema else "sqlite")
+    assert figures.backend == ("postgresql" if backend.schema else "sqlite")
     assert figures.objects == {"Sandbox": 2, "Quota": 1}
     assert figures.schema_current
     assert figures.size_bytes > 0
-    assert (figures.wal_bytes is None) == bool(world.schema)
+    assert (figures.wal_bytes is None) == bool(backend.schema)
     assert figures.server_version
 
 
@@ -81,11 +81,11 @@ def test_annotations_of_a_namespace_are_summed(store: SqlStore) -> None:
         assert transaction.annotation_bytes("nowhere") == 0
 
 
-def test_the_instance_id_is_kept_for_the_life_of_the_store(world: World) -> None:
-    first = world.store()
+def test_the_instance_id_is_kept_for_the_life_of_the_store(backend: Backend) -> None:
+    first = backend.store()
     first_id = first.instance_id
     first.close()
-    assert world.store().instance_id == first_id
+    assert backend.store().instance_id == first_id
     assert len(first_id) == 36
 
 
@@ -96,8 +96,8 @@ def test_opening_again_is_no_new_beginning(store: SqlStore) -> None:
     assert (store.instance_id, store.revision()) == (before, 1)
 
 
-def test_nothing_is_done_before_open_or_after_close(world: World) -> None:
-    store = SqlStore(world.url, schema=world.schema)
+def test_nothing_is_done_before_open_or_after_close(backend: Backend) -> None:
+    store = SqlStore(backend.url, schema=backend.schema)
     assert "not open" in str(refusal(store.revision))
     store.close()
     assert "not open" in store.ping()
@@ -188,7 +188,7 @@ BIG = st.integers(-(10**60), 10**60)
 
 @pytest.fixture(params=BACKENDS, scope="module")
 def one_store(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SqlStore]:
-    with make_world(request.param, tmp_path_factory.mktemp("store")) as created:
+    with make_backend(request.param, tmp_path_factory.mktemp("store")) as created:
         yield created.store()
 
 
@@ -413,10 +413,10 @@ class TestFollowing:
         assert list(store.changes(6)) == all_[6:]
         assert isinstance(refusal(lambda: store.changes(5)), ChangesGone)
 
-    def test_changes_of_older_versions_that_share_a_revision_stay_together(self, world: World) -> None:
-        store = world.store()
+    def test_changes_of_older_versions_that_share_a_revision_stay_together(self, backend: Backend) -> None:
+        store = backend.store()
         insert(store, new_sandbox("a"), new_sandbox("b"), new_sandbox("c"))
-        with world.database() as database, database.writing() as connection:
+        with backend.database() as database, database.writing() as connection:
             connection.execute(update(changes).where(changes.c.revision == 3).values(revision=2, position=1))
         assert kinds_of(store.changes(0, limit=2)) == [(1, "ADDED", "a"), (2, "ADDED", "b"), (2, "ADDED", "c")]
         assert store.prune(keep_changes=1, events_before=0) == 1
@@ -442,9 +442,9 @@ class TestFollowing:
         assert isinstance(refusal(lambda: store.changes(2)), ChangesGone)
         assert isinstance(refusal(lambda: store.changes(1 << 70)), ChangesGone)
 
-    def test_eight_writers_and_a_follower_that_misses_nothing(self, world: World) -> None:
-        commits, store = 25, world.store(wait_seconds=60)  # as long as its children have: the locks are not fair
-        children = [world.child("write", f"p{number}", commits) for number in range(4)]
+    def test_eight_writers_and_a_follower_that_misses_nothing(self, backend: Backend) -> None:
+        commits, store = 25, backend.store(wait_seconds=60)  # as long as its children have: the locks are not fair
+        children = [backend.child("write", f"p{number}", commits) for number in range(4)]
         assert [child.says() for child in children] == ["ready"] * 4
         threads = [in_thread(lambda who=number: write_pairs(store, f"t{who}", commits)) for number in range(4)]
         for child in children:
@@ -504,8 +504,8 @@ def follow(store: SqlStore, until: int) -> list[Change]:
 class TestTurns:
     """record(): what one pass of the loop writes."""
 
-    def test_nothing_to_write_asks_nothing(self, world: World) -> None:
-        assert SqlStore(world.url).record(Writes()) == {}
+    def test_nothing_to_write_asks_nothing(self, backend: Backend) -> None:
+        assert SqlStore(backend.url).record(Writes()) == {}
 
     def test_a_status_moves_the_version_but_not_the_generation(self, store: SqlStore) -> None:
         [stored] = insert(store, new_sandbox(generation=3, finalizers=("f",)))
@@ -775,25 +775,25 @@ class TestEvents:
 class TestTogether:
     """Several processes on one database."""
 
-    def test_a_new_store_opened_by_many_at_once_is_made_once(self, world: World) -> None:
-        children = [world.child("identify") for _ in range(4)]
+    def test_a_new_store_opened_by_many_at_once_is_made_once(self, backend: Backend) -> None:
+        children = [backend.child("identify") for _ in range(4)]
         assert [child.says() for child in children] == ["ready"] * 4
         for child in children:
             child.go()
         ids = {child.says() for child in children}
-        assert ids == {world.store().instance_id}
+        assert ids == {backend.store().instance_id}
 
-    def test_of_many_that_insert_one_name_one_wins(self, world: World, store: SqlStore) -> None:
-        children = [world.child("claim", f"uid-{number}") for number in range(4)]
+    def test_of_many_that_insert_one_name_one_wins(self, backend: Backend, store: SqlStore) -> None:
+        children = [backend.child("claim", f"uid-{number}") for number in range(4)]
         assert [child.says() for child in children] == ["ready"] * 4
         for child in children:
             child.go()
         assert sorted(child.says() for child in children) == ["Conflict"] * 3 + ["won"]
         assert (len(store.list("Sandbox")[0]), store.revision()) == (1, 1)
 
-    def test_a_write_waits_for_another_process_but_not_for_ever(self, world: World) -> None:
-        store = world.store(wait_seconds=0.2)
-        holder = world.child("hold")
+    def test_a_write_waits_for_another_process_but_not_for_ever(self, backend: Backend) -> None:
+        store = backend.store(wait_seconds=0.2)
+        holder = backend.child("hold")
         assert holder.says() == "holding"
         error = refusal(lambda: insert(store, new_sandbox()))
         assert not isinstance(error, Conflict)
@@ -808,15 +808,15 @@ class TestTogether:
         assert [stored.resource_version for stored in insert(store, new_sandbox())] == [1]
         assert [stored.name for stored in store.list("Sandbox")[0]] == ["box"]
 
-    def test_a_writer_that_is_killed_leaves_nothing(self, world: World, store: SqlStore) -> None:
-        holder = world.child("hold")
+    def test_a_writer_that_is_killed_leaves_nothing(self, backend: Backend, store: SqlStore) -> None:
+        holder = backend.child("hold")
         assert holder.says() == "holding"
         holder.kill()
         assert [stored.resource_version for stored in insert(store, new_sandbox())] == [1]
         assert [stored.name for stored in store.list("Sandbox")[0]] == ["box"]
 
-    def test_a_write_inside_a_write_ends_in_words(self, world: World) -> None:
-        store = world.store(wait_seconds=0.1)
+    def test_a_write_inside_a_write_ends_in_words(self, backend: Backend) -> None:
+        store = backend.store(wait_seconds=0.1)
 
         def nested() -> None:
             with store.transaction() as transaction:
@@ -845,9 +845,9 @@ class Tally:
         raise AssertionError(name)
 
 
-def test_every_call_is_counted_and_timed(world: World) -> None:
+def test_every_call_is_counted_and_timed(backend: Backend) -> None:
     tally, ticks = Tally(), iter(range(1000))
-    store = world.store(meter=tally, timer=lambda: float(next(ticks)))
+    store = backend.store(meter=tally, timer=lambda: float(next(ticks)))
     stored = insert(store, new_sandbox())
     store.list("Sandbox")
     store.list("Sandbox")
@@ -868,11 +868,11 @@ def test_every_call_is_counted_and_timed(world: World) -> None:
     assert len(tally.observed) == 6
 
 
-def test_commits_of_others_are_followed(world: World) -> None:
+def test_commits_of_others_are_followed(backend: Backend) -> None:
     """A file has one daemon: there is nobody else to follow."""
     wakes: list[int] = []
     arguments: list[str] = []
-    store, second = world.store(), world.store()
+    store, second = backend.store(), backend.store()
     end = store.follow(lambda: wakes.append(store.revision()), arguments.append)
     other_end = second.follow(lambda: None)
     with second.transaction() as transaction:
@@ -894,9 +894,9 @@ def test_commits_of_others_are_followed(world: World) -> None:
     other_end()
 
 
-def test_many_threads_share_one_store(world: World) -> None:
+def test_many_threads_share_one_store(backend: Backend) -> None:
     """More threads than connections, reading and writing: nobody fails, nothing is lost."""
-    store = world.store(wait_seconds=60)
+    store = backend.store(wait_seconds=60)
     failed: list[StoreError] = []
 
     def work(number: int) -> None:
@@ -931,9 +931,9 @@ def test_a_transaction_sees_the_instances_it_writes(store: SqlStore) -> None:
         assert reservations == {"default": Amount(1200, 4 << 29, 128, 2), "": Amount(1700, 5 << 29, 192, 3)}
 
 
-def test_a_connection_that_is_in_use_when_all_are_closed_is_closed_behind_it(world: World) -> None:
-    world.store()
-    with world.database() as database:
+def test_a_connection_that_is_in_use_when_all_are_closed_is_closed_behind_it(backend: Backend) -> None:
+    backend.store()
+    with backend.database() as database:
         with database.reading() as connection:
             driver: Any = connection.connection.dbapi_connection
             database.close()

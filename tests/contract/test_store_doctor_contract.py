@@ -10,12 +10,12 @@ from sqlalchemy import text
 from controller.kinds.meta import StoredObject
 from controller.kinds.observed.doctor import FailingCondition, HostSighting
 from controller.store.doctor import inspect_store
-from tests.contract.store_worlds import BACKENDS, World, make_world
+from tests.contract.store_backends import BACKENDS, Backend, make_backend
 
 
 @pytest.fixture(params=BACKENDS)
-def world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[World]:
-    with make_world(request.param, tmp_path) as created:
+def backend(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Backend]:
+    with make_backend(request.param, tmp_path) as created:
         yield created
 
 
@@ -29,8 +29,8 @@ class Seconds:
         return time.time() + self._ahead
 
 
-def test_hosts_are_alive_by_their_leases(world: World) -> None:
-    store, lease = world.store(), world.store().lease("host/host")
+def test_hosts_are_alive_by_their_leases(backend: Backend) -> None:
+    store, lease = backend.store(), backend.store().lease("host/host")
     paddock = {"version": "1.2", "instanceID": store.instance_id}
     away = {"type": "EngineReachable", "status": "False", "reason": "NoAnswer", "message": "no engine"}
     document = {
@@ -41,14 +41,14 @@ def test_hosts_are_alive_by_their_leases(world: World) -> None:
     with store.transaction() as transaction:
         transaction.put(StoredObject("Host", "", "host", "uid-host", {}, status=document))
         transaction.put(StoredObject("Host", "", "new", "uid-new", {}))
-    plain = inspect_store(world.url, schema=world.schema)
+    plain = inspect_store(backend.url, schema=backend.schema)
     assert (plain.hosts, plain.skew_seconds) == ((), None), "a single host's store is not asked"
     for acquired in (True, False):
         if acquired:
             assert lease.acquire() == ""
         else:
             lease.release()
-        store_facts = inspect_store(world.url, Seconds(3600), schema=world.schema)
+        store_facts = inspect_store(backend.url, Seconds(3600), schema=backend.schema)
         away_now = FailingCondition("EngineReachable", "EngineReachable is False (no engine)")
         failing = (away_now,) if acquired else ()
         assert store_facts.hosts == (
@@ -56,11 +56,11 @@ def test_hosts_are_alive_by_their_leases(world: World) -> None:
             HostSighting("new", "", is_alive=False),
         )
     skew = store_facts.skew_seconds  # only a server has a clock of its own
-    assert skew is None if world.schema is None else -3660 < skew < -3540
+    assert skew is None if backend.schema is None else -3660 < skew < -3540
 
 
-def test_what_the_database_refuses_is_told(world: World) -> None:
-    world.store()
-    with world.database() as database, database.writing() as connection:
+def test_what_the_database_refuses_is_told(backend: Backend) -> None:
+    backend.store()
+    with backend.database() as database, database.writing() as connection:
         connection.execute(text("ALTER TABLE objects RENAME TO others"))
-    assert "does not have the tables" in inspect_store(world.url, Seconds(0), schema=world.schema).trouble
+    assert "does not have the tables" in inspect_store(backend.url, Seconds(0), schema=backend.schema).trouble

@@ -10,7 +10,7 @@ from controller.kinds.access.access import Grant
 from controller.kinds.access.audit import AuditEntry
 from controller.ports import Conflict
 from controller.service.access.authenticate import new_token
-from tests.contract.store_worlds import BACKENDS, World, make_world
+from tests.contract.store_backends import BACKENDS, Backend, make_backend
 
 ENTRY = AuditEntry(1.0, "root", "here", "create", "Token")
 GRANT = Grant.model_validate(
@@ -19,13 +19,13 @@ GRANT = Grant.model_validate(
 
 
 @pytest.fixture(params=BACKENDS)
-def world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[World]:
-    with make_world(request.param, tmp_path) as created:
+def backend(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Backend]:
+    with make_backend(request.param, tmp_path) as created:
         yield created
 
 
-def test_tokens_are_kept_listed_and_revoked_once(world: World) -> None:
-    store = world.store()
+def test_tokens_are_kept_listed_and_revoked_once(backend: Backend) -> None:
+    store = backend.store()
     first, _ = new_token("ci", GRANT, now=5.0, by="root (uid 0)", expires_at=None)
     second, _ = new_token("web", GRANT, now=6.0, by="root (uid 0)", expires_at=99.0)
     store.tokens.add(first, ENTRY)
@@ -36,14 +36,14 @@ def test_tokens_are_kept_listed_and_revoked_once(world: World) -> None:
     assert store.tokens.revoke("ci", 7.0, ENTRY) == replace(first, revoked_at=7.0)
     assert store.tokens.revoke("ci", 8.0, ENTRY) is None
     assert store.tokens.by_id(first.id) == replace(first, revoked_at=7.0)
-    other_store = world.store()
+    other_store = backend.store()
     assert len(other_store.audit.entries()) == 3
     assert [token.state(50.0) for token in other_store.tokens.all()] == ["revoked", "active"]
     assert other_store.tokens.all()[1].state(99.0) == "expired"
 
 
-def test_one_token_of_a_name_at_a_time(world: World) -> None:
-    store = world.store()
+def test_one_token_of_a_name_at_a_time(backend: Backend) -> None:
+    store = backend.store()
     first, _ = new_token("ci", GRANT, now=5.0, by="x", expires_at=None)
     second, _ = new_token("ci", GRANT, now=6.0, by="x", expires_at=None)
     store.tokens.add(first, ENTRY)
@@ -54,8 +54,8 @@ def test_one_token_of_a_name_at_a_time(world: World) -> None:
     assert store.tokens.by_id(second.id) == second
 
 
-def test_tokens_move_no_revision(world: World) -> None:
-    store = world.store()
+def test_tokens_move_no_revision(backend: Backend) -> None:
+    store = backend.store()
     before = store.revision()
     token, _ = new_token("ci", GRANT, now=5.0, by="x", expires_at=None)
     store.tokens.add(token, ENTRY)

@@ -21,7 +21,16 @@ from controller.ports import Conflict
 from controller.store import migrate
 from controller.store.schema import objects
 from controller.store.sql_store import SqlStore
-from tests.contract.store_worlds import BACKENDS, World, both_stores, event, insert, instance, make_world, new_sandbox
+from tests.contract.store_backends import (
+    BACKENDS,
+    Backend,
+    both_stores,
+    event,
+    insert,
+    instance,
+    make_backend,
+    new_sandbox,
+)
 from tests.examples import examples
 from tests.instance_states import instance_state
 
@@ -52,13 +61,13 @@ class _Undone(Exception):
 
 @pytest.fixture(params=BACKENDS, scope="module")
 def store(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SqlStore]:
-    with make_world(request.param, tmp_path_factory.mktemp("totals")) as world:
-        yield world.store()
+    with make_backend(request.param, tmp_path_factory.mktemp("totals")) as backend:
+        yield backend.store()
 
 
 @pytest.fixture
-def world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[World]:
-    with make_world(request.param, tmp_path) as created:
+def backend(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Backend]:
+    with make_backend(request.param, tmp_path) as created:
         yield created
 
 
@@ -120,25 +129,25 @@ def test_a_ceiling_is_the_number_of_a_pools_members(store: SqlStore) -> None:
 
 
 @both_stores
-def test_rows_removed_behind_the_store_hold_nothing_for_long(world: World) -> None:
-    store = world.store()
+def test_rows_removed_behind_the_store_hold_nothing_for_long(backend: Backend) -> None:
+    store = backend.store()
     created = insert(store, new_sandbox("a"), new_sandbox("b"))
     store.record(Writes(instances=tuple(_row(stored, (), "sandbox", "p", Limits(600, 7, 9)) for stored in created)))
-    with world.database() as database, database.writing() as connection:
+    with backend.database() as database, database.writing() as connection:
         connection.execute(delete(objects).where(objects.c.name == "a"))
     instances = store.instances()
     ceiling = Ceiling("default", Amount(1000, 100, 100, 1))
     store.record(Writes(instances=(replace(instances[0], reserves=Limits(900, 7, 9)),), ceilings=(ceiling,)))
     assert _held(store) == _summed(store)
-    with world.database() as database, database.writing() as connection:
+    with backend.database() as database, database.writing() as connection:
         connection.execute(delete(objects))
     store.prune(keep_changes=5, events_before=0.0)
     assert set(_held(store).values()) == {Amount()}
 
 
 @both_stores
-def test_a_store_of_before_totals_gets_them(world: World) -> None:
-    store = world.store()
+def test_a_store_of_before_totals_gets_them(backend: Backend) -> None:
+    store = backend.store()
     created = insert(store, *(new_sandbox(name, namespace) for namespace in NAMESPACES for name in NAMES))
     rows = [
         _row(stored, (), "sandbox" if number % 2 else "warm", POOLS[number % 3], Limits(number, 7, 9))
@@ -147,7 +156,7 @@ def test_a_store_of_before_totals_gets_them(world: World) -> None:
     store.record(Writes(instances=tuple(rows), events=(event(created[0]),)))
     before = (_held(store), _counted(store), store.changes(0), store.events())
     store.close()
-    with world.database() as database, database.migrating() as connection:
+    with backend.database() as database, database.migrating() as connection:
         migrate.downgrade(connection, "0006")
     store.open()
     assert (_held(store), _counted(store), store.changes(0), store.events()) == before

@@ -1,4 +1,4 @@
-"""A world of its own for each test of the scripts: a copy of them, and settings that point nowhere real."""
+"""A checkout of its own for each test of the scripts, and settings that point nowhere real."""
 
 import os
 import re
@@ -19,7 +19,7 @@ FEDORA = 'ID=fedora\nPRETTY_NAME="Fedora Linux 42"\n'
 HIDDEN = re.compile(r"docker.*|apt-.*|systemctl|python.*|busybox|mmdebstrap")
 
 
-class World:
+class Checkout:
     """One copy of the scripts, with the commands that they may find under control."""
 
     def __init__(self, base: Path, tools: Path) -> None:
@@ -98,12 +98,12 @@ def tools() -> Iterator[Path]:
 
 
 @pytest.fixture
-def world(tools: Path) -> Iterator[World]:
+def checkout(tools: Path) -> Iterator[Checkout]:
     # Short, because of sockets; open to all, because some runs are nobody's.
     base = Path(tempfile.mkdtemp(prefix="pdk-", dir="/tmp"))
     base.chmod(0o755)
     try:
-        yield World(base, tools)
+        yield Checkout(base, tools)
     finally:
         pid_file = base / "state" / "daemon.pid"
         if pid_file.exists():
@@ -120,15 +120,15 @@ def sleeper() -> Iterator[int]:
 
 
 @pytest.fixture
-def real_docker(world: World) -> World:
-    """The world with the real engine in reach."""
+def real_docker(checkout: Checkout) -> Checkout:
+    """The checkout with the real engine in reach."""
     for name in ("docker", "apt-get", "apt-config", "mmdebstrap"):
         if which := shutil.which(name):
-            (world.bin / name).symlink_to(which)
-    world.env["DOCKER_HOST"] = os.environ.get("DOCKER_HOST", "unix:///var/run/docker.sock")
-    world.env["PADDOCK_SBIN"] = "/usr/sbin:/sbin"
-    world.env["PADDOCK_OS_RELEASE"] = "/etc/os-release"
-    return world
+            (checkout.bin / name).symlink_to(which)
+    checkout.env["DOCKER_HOST"] = os.environ.get("DOCKER_HOST", "unix:///var/run/docker.sock")
+    checkout.env["PADDOCK_SBIN"] = "/usr/sbin:/sbin"
+    checkout.env["PADDOCK_OS_RELEASE"] = "/etc/os-release"
+    return checkout
 
 
 PYTHON = sys.executable

@@ -8,7 +8,7 @@ import pytest
 
 from controller.kinds.runtime.images import owner_mark
 from controller.store.sql_store import SqlStore
-from tests.deploy.conftest import PYTHON, World
+from tests.deploy.conftest import PYTHON, Checkout
 
 TINY = "paddock/test-tiny:1"
 
@@ -51,23 +51,23 @@ socketserver.UnixStreamServer(str(path), Handler).serve_forever()
 
 
 @pytest.fixture
-def desk(world: World) -> World:
-    folder = world.base / "venv" / "bin"
+def desk(checkout: Checkout) -> Checkout:
+    folder = checkout.base / "venv" / "bin"
     folder.mkdir(parents=True)
     (folder / "python").symlink_to(PYTHON)
     (folder / "paddock").write_text(PADDOCK)
     (folder / "paddock").chmod(0o755)
-    (world.base / "venv" / ".paddock-made").touch()
-    return world
+    (checkout.base / "venv" / ".paddock-made").touch()
+    return checkout
 
 
-def pid(world: World) -> int:
-    return int((world.base / "state" / "daemon.pid").read_text().split()[0])
+def pid(checkout: Checkout) -> int:
+    return int((checkout.base / "state" / "daemon.pid").read_text().split()[0])
 
 
-def store_id(world: World) -> str:
+def store_id(checkout: Checkout) -> str:
     """The id of a real store, made where the daemon makes it."""
-    store = SqlStore(f"sqlite:///{world.base}/state/paddock.db")
+    store = SqlStore(f"sqlite:///{checkout.base}/state/paddock.db")
     store.open()
     instance_id = store.instance_id
     store.close()
@@ -80,7 +80,7 @@ def alive(process: int) -> bool:
     return status.exists() and "State:\tZ" not in status.read_text()
 
 
-def test_starts_once_survives_its_shell_and_stops(desk: World) -> None:
+def test_starts_once_survives_its_shell_and_stops(desk: Checkout) -> None:
     first = desk.run("deploy/daemon.sh", "start")
     assert first.returncode == 0, first.stderr
     assert "ready after" in first.stdout
@@ -95,14 +95,14 @@ def test_starts_once_survives_its_shell_and_stops(desk: World) -> None:
     assert desk.run("deploy/daemon.sh", "stop").stdout == "No daemon runs.\n"
 
 
-def test_a_daemon_that_ends_shows_why(desk: World) -> None:
+def test_a_daemon_that_ends_shows_why(desk: Checkout) -> None:
     (desk.base / "broken").touch()
     result = desk.run("deploy/daemon.sh", "start")
     assert result.returncode == 1
     assert "| error: port 9464 is taken by pid 1" in result.stderr
 
 
-def test_a_daemon_that_is_not_ready_in_time_says_what_it_answers(desk: World) -> None:
+def test_a_daemon_that_is_not_ready_in_time_says_what_it_answers(desk: Checkout) -> None:
     (desk.base / "unready").touch()
     result = desk.run("deploy/daemon.sh", "start", env={"PADDOCK_DAEMON_TIMEOUT": "6"})
     assert result.returncode == 1
@@ -111,7 +111,7 @@ def test_a_daemon_that_is_not_ready_in_time_says_what_it_answers(desk: World) ->
     assert desk.run("deploy/daemon.sh", "stop").returncode == 0
 
 
-def test_a_daemon_of_somebody_elses_is_used_and_never_stopped(desk: World) -> None:
+def test_a_daemon_of_somebody_elses_is_used_and_never_stopped(desk: Checkout) -> None:
     command = [str(desk.base / "venv" / "bin" / "paddock"), "serve"]
     with subprocess.Popen(command, env=desk.env, stderr=subprocess.DEVNULL) as process:
         while desk.run("deploy/daemon.sh", "status").returncode:
@@ -122,7 +122,7 @@ def test_a_daemon_of_somebody_elses_is_used_and_never_stopped(desk: World) -> No
         process.kill()
 
 
-def test_clean_removes_what_bears_our_mark(desk: World) -> None:
+def test_clean_removes_what_bears_our_mark(desk: Checkout) -> None:
     desk.command("docker", '#!/bin/sh\necho "$*" >>"$TMPDIR/docker"\n')
     desk.run("deploy/daemon.sh", "start")
     started = pid(desk)
@@ -138,7 +138,7 @@ def test_clean_removes_what_bears_our_mark(desk: World) -> None:
         assert not (desk.base / removed).exists(), removed
 
 
-def test_clean_leaves_what_others_made(desk: World) -> None:
+def test_clean_leaves_what_others_made(desk: Checkout) -> None:
     (desk.base / "state").mkdir()
     (desk.base / "state" / "precious").touch()
     (desk.base / "venv" / ".paddock-made").unlink()
@@ -151,7 +151,7 @@ def test_clean_leaves_what_others_made(desk: World) -> None:
     assert not (desk.base / "docker").exists()  # nothing recorded: the engine is not even asked
 
 
-def test_clean_removes_the_images_that_were_built_here(desk: World) -> None:
+def test_clean_removes_the_images_that_were_built_here(desk: Checkout) -> None:
     desk.command("docker", DOCKER)
     (desk.root / ".cache").mkdir()
     record = "paddock/base:1 sha256:old\npaddock/base:1 sha256:aaa\npaddock/python:1 sha256:kept\n"
@@ -163,7 +163,7 @@ def test_clean_removes_the_images_that_were_built_here(desk: World) -> None:
     assert not (desk.root / ".cache").exists()
 
 
-def test_clean_removes_the_packages_of_this_store_only(desk: World) -> None:
+def test_clean_removes_the_packages_of_this_store_only(desk: Checkout) -> None:
     desk.command("docker", DOCKER)
     python = desk.base / "venv" / "bin" / "python"
     python.unlink()
@@ -177,7 +177,7 @@ def test_clean_removes_the_packages_of_this_store_only(desk: World) -> None:
     assert removed == [f"image rm {ours}"]
 
 
-def test_clean_changes_nothing_while_the_engine_is_away(desk: World) -> None:
+def test_clean_changes_nothing_while_the_engine_is_away(desk: Checkout) -> None:
     desk.run("deploy/daemon.sh", "start")
     result = desk.run("deploy/clean.sh")
     assert result.returncode == 1
@@ -187,7 +187,7 @@ def test_clean_changes_nothing_while_the_engine_is_away(desk: World) -> None:
 
 
 @pytest.mark.docker
-def test_clean_removes_containers_by_our_id_only(desk: World, real_docker: World) -> None:
+def test_clean_removes_containers_by_our_id_only(desk: Checkout, real_docker: Checkout) -> None:
     docker = ["docker", "--host", real_docker.env["DOCKER_HOST"]]
     ids = {}
     try:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from deploy.lib.runtime import register
-from tests.deploy.conftest import FEDORA, PYTHON, World
+from tests.deploy.conftest import FEDORA, PYTHON, Checkout
 
 BROKEN_APT = """#!/bin/sh
 echo "apt-get $*" >>"$TMPDIR/calls"
@@ -21,63 +21,63 @@ def start_time(pid: int) -> str:
     return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].split()[19]
 
 
-def test_refuses_to_install_on_another_system(world: World) -> None:
-    world.system(FEDORA)
-    result = world.run("deploy/engine.sh", "start")
+def test_refuses_to_install_on_another_system(checkout: Checkout) -> None:
+    checkout.system(FEDORA)
+    result = checkout.run("deploy/engine.sh", "start")
     assert result.returncode == 1
     assert "Fedora Linux 42 is not Debian or Ubuntu" in result.stderr
     assert "Install Docker Engine with your system's package manager" in result.stderr
 
 
-def test_refuses_to_install_without_root(world: World) -> None:
-    world.command("apt-get", "#!/bin/sh\nexit 1\n")
-    result = world.run("deploy/engine.sh", "start", prefix=world.as_nobody())
+def test_refuses_to_install_without_root(checkout: Checkout) -> None:
+    checkout.command("apt-get", "#!/bin/sh\nexit 1\n")
+    result = checkout.run("deploy/engine.sh", "start", prefix=checkout.as_nobody())
     assert result.returncode == 1
     assert "needs root" in result.stderr
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="installs as root")
-def test_says_what_it_installs_and_what_failed(world: World) -> None:
-    world.command("apt-get", BROKEN_APT)
-    world.command("apt-cache", '#!/bin/sh\necho "Package: $2"\n')
-    result = world.run("deploy/engine.sh", "start")
+def test_says_what_it_installs_and_what_failed(checkout: Checkout) -> None:
+    checkout.command("apt-get", BROKEN_APT)
+    checkout.command("apt-cache", '#!/bin/sh\necho "Package: $2"\n')
+    result = checkout.run("deploy/engine.sh", "start")
     assert result.returncode == 1
     assert "Debian packages to install: docker.io iptables docker-cli crun" in result.stdout
     assert "| no such mirror" in result.stderr
     assert "run this again" in result.stderr
-    assert "--no-install-recommends docker.io iptables docker-cli crun" in (world.base / "calls").read_text()
+    assert "--no-install-recommends docker.io iptables docker-cli crun" in (checkout.base / "calls").read_text()
 
 
-def test_a_remote_engine_is_not_ours_to_start(world: World) -> None:
-    result = world.run("deploy/engine.sh", "start", env={"DOCKER_HOST": "tcp://127.0.0.1:1"})
+def test_a_remote_engine_is_not_ours_to_start(checkout: Checkout) -> None:
+    result = checkout.run("deploy/engine.sh", "start", env={"DOCKER_HOST": "tcp://127.0.0.1:1"})
     assert result.returncode == 1
     assert "no Docker Engine answers at tcp://127.0.0.1:1" in result.stderr
     assert "unset DOCKER_HOST" in result.stderr
 
 
-def test_an_engine_that_answers_is_used(world: World) -> None:
-    world.command("docker", "#!/bin/sh\necho 99.1\n")
-    result = world.run("deploy/engine.sh", "start")
+def test_an_engine_that_answers_is_used(checkout: Checkout) -> None:
+    checkout.command("docker", "#!/bin/sh\necho 99.1\n")
+    result = checkout.run("deploy/engine.sh", "start")
     assert (result.returncode, result.stderr) == (0, "")
     assert "Docker Engine 99.1 answers" in result.stdout
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="starts as root only")
-def test_an_engine_that_dies_shows_its_last_words(world: World) -> None:
-    world.command("docker", "#!/bin/sh\nexit 1\n")
-    world.command("dockerd", "#!/bin/sh\necho failed to start daemon: no such bridge\nexit 1\n")
-    result = world.run("deploy/engine.sh", "start", prefix=["unshare", "--net", "--mount"])
+def test_an_engine_that_dies_shows_its_last_words(checkout: Checkout) -> None:
+    checkout.command("docker", "#!/bin/sh\nexit 1\n")
+    checkout.command("dockerd", "#!/bin/sh\necho failed to start daemon: no such bridge\nexit 1\n")
+    result = checkout.run("deploy/engine.sh", "start", prefix=["unshare", "--net", "--mount"])
     assert result.returncode == 1
     assert "| failed to start daemon: no such bridge" in result.stderr
-    assert not (world.base / "engine-state" / "dockerd.pid").exists()
+    assert not (checkout.base / "engine-state" / "dockerd.pid").exists()
 
 
-def test_stop_touches_no_process_of_others(world: World, sleeper: int) -> None:
-    state = world.base / "engine-state"
+def test_stop_touches_no_process_of_others(checkout: Checkout, sleeper: int) -> None:
+    state = checkout.base / "engine-state"
     state.mkdir()
     for line in (f"{sleeper} {start_time(sleeper)}\n", f"{sleeper} 1\n", f"{sleeper}\n", "nonsense\n"):
         (state / "dockerd.pid").write_text(line)
-        result = world.run("deploy/engine.sh", "stop")
+        result = checkout.run("deploy/engine.sh", "stop")
         assert result.returncode == 0
         assert "nothing to stop" in result.stdout
         state.mkdir(exist_ok=True)
@@ -85,12 +85,12 @@ def test_stop_touches_no_process_of_others(world: World, sleeper: int) -> None:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="starts as root only")
-def test_never_starts_a_second_engine_beside_another(world: World) -> None:
+def test_never_starts_a_second_engine_beside_another(checkout: Checkout) -> None:
     """Two in one network namespace take each other's docker0 and iptables rules, whatever their options."""
-    shutil.copy("/bin/sleep", world.bin / "dockerd")
-    world.command("docker", "#!/bin/sh\nexit 1\n")
-    with subprocess.Popen([str(world.bin / "dockerd"), "600"]) as process:
-        result = world.run("deploy/engine.sh", "start", env={"PADDOCK_ENGINE_TIMEOUT": "2"})
+    shutil.copy("/bin/sleep", checkout.bin / "dockerd")
+    checkout.command("docker", "#!/bin/sh\nexit 1\n")
+    with subprocess.Popen([str(checkout.bin / "dockerd"), "600"]) as process:
+        result = checkout.run("deploy/engine.sh", "start", env={"PADDOCK_ENGINE_TIMEOUT": "2"})
         process.kill()
     assert result.returncode == 1
     assert "a second one would break its networks" in result.stderr
@@ -98,30 +98,30 @@ def test_never_starts_a_second_engine_beside_another(world: World) -> None:
 
 
 @pytest.mark.docker
-def test_starts_an_engine_of_its_own_and_stops_it(real_docker: World) -> None:
+def test_starts_an_engine_of_its_own_and_stops_it(real_docker: Checkout) -> None:
     """A real second engine, with networks and mounts of its own: it can take nothing from the first."""
-    world, base = real_docker, real_docker.base
-    first = world.run("deploy/engine.sh", "status")
+    checkout, base = real_docker, real_docker.base
+    first = checkout.run("deploy/engine.sh", "status")
     folders = f"--data-root {base}/data --exec-root {base}/exec --pidfile {base}/d.pid"
     own_document = {
         "DOCKER_HOST": f"unix://{base}/d.sock",
         "PADDOCK_DOCKERD_ARGS": f"{folders} --bridge=none --iptables=false",
     }
-    (world.bin / "dockerd").symlink_to(shutil.which("dockerd", path=os.environ["PATH"] + ":/usr/sbin") or "/none")
+    (checkout.bin / "dockerd").symlink_to(shutil.which("dockerd", path=os.environ["PATH"] + ":/usr/sbin") or "/none")
     links = set(os.listdir("/sys/class/net"))
     try:
-        started = world.run("deploy/engine.sh", "start", env=own_document, prefix=["unshare", "--net", "--mount"])
+        started = checkout.run("deploy/engine.sh", "start", env=own_document, prefix=["unshare", "--net", "--mount"])
         assert started.returncode == 0, started.stderr
         assert "no init system runs here" in started.stdout
-        again = world.run("deploy/engine.sh", "start", env=own_document)
+        again = checkout.run("deploy/engine.sh", "start", env=own_document)
         assert again.stdout.endswith("using it.\n")
-        assert "Started from here: pid" in world.run("deploy/engine.sh", "status", env=own_document).stdout
+        assert "Started from here: pid" in checkout.run("deploy/engine.sh", "status", env=own_document).stdout
     finally:
-        stopped = world.run("deploy/engine.sh", "stop", env=own_document)
+        stopped = checkout.run("deploy/engine.sh", "stop", env=own_document)
     assert stopped.returncode == 0, stopped.stderr
-    assert world.run("deploy/engine.sh", "status", env=own_document).returncode != 0
+    assert checkout.run("deploy/engine.sh", "status", env=own_document).returncode != 0
     assert not (base / "engine-state").exists()
-    assert world.run("deploy/engine.sh", "status").stdout == first.stdout
+    assert checkout.run("deploy/engine.sh", "status").stdout == first.stdout
     assert {"docker0"} & links <= set(os.listdir("/sys/class/net"))
     assert str(base) not in Path("/proc/self/mounts").read_text()
 
@@ -152,10 +152,10 @@ def test_registering_a_runtime_keeps_a_link(tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def systemd_engine(world: World) -> World:
+def systemd_engine(checkout: Checkout) -> Checkout:
     """An engine under systemd that takes runtimes from its settings if `takes` is in $TMPDIR; `pid` is its process."""
-    world.env["PADDOCK_ENGINE_SETTINGS"] = str(world.base / "daemon.json")
-    script = world.root / "deploy/register.sh"
+    checkout.env["PADDOCK_ENGINE_SETTINGS"] = str(checkout.base / "daemon.json")
+    script = checkout.root / "deploy/register.sh"
     script.write_text('#!/bin/bash\n. "${0%/*}/lib/common.sh"\n. "$ROOT/deploy/lib/crun.sh"\nregister_crun\n')
     script.chmod(0o755)
     for name, text in {
@@ -165,12 +165,12 @@ def systemd_engine(world: World) -> World:
         "docker": '[ ! -e "$TMPDIR/takes" ] || ! grep -q crun "$TMPDIR/daemon.json" || printf "crun "; echo "runc "',
         "systemctl": 'echo "$1" >>"$TMPDIR/calls"; case "$*" in *MainPID*) cat "$TMPDIR/pid" ;; esac',
     }.items():
-        world.command(name, f"#!/bin/sh\n{text}\n")
-    return world
+        checkout.command(name, f"#!/bin/sh\n{text}\n")
+    return checkout
 
 
 @pytest.mark.parametrize("former", ['{"live-restore": true}', None])
-def test_settings_return_unless_the_engine_has_crun(systemd_engine: World, former: str | None) -> None:
+def test_settings_return_unless_the_engine_has_crun(systemd_engine: Checkout, former: str | None) -> None:
     file = systemd_engine.base / "daemon.json"
     if former:
         file.write_text(former)
@@ -183,7 +183,7 @@ def test_settings_return_unless_the_engine_has_crun(systemd_engine: World, forme
     assert "crun" in json.loads(file.read_text())["runtimes"]
 
 
-def test_runtimes_of_the_command_line_are_kept(systemd_engine: World) -> None:
+def test_runtimes_of_the_command_line_are_kept(systemd_engine: Checkout) -> None:
     with subprocess.Popen(["bash", "-c", "read", "dockerd", "--add-runtime=x=/x"], stdin=subprocess.PIPE) as engine:
         (systemd_engine.base / "pid").write_text(f"{engine.pid}\n")
         result = systemd_engine.run("deploy/register.sh")

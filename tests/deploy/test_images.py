@@ -7,7 +7,7 @@ import pytest
 
 from deploy.supply import components
 from deploy.supply import image as supplied
-from tests.deploy.conftest import CHECKOUT, World
+from tests.deploy.conftest import CHECKOUT, Checkout
 
 # A host with a mirror of its own, its security archive, and a third party that calls its suite "bookworm" as well.
 APT = """#!/bin/sh
@@ -28,31 +28,31 @@ echo 'DPkg::Post-Invoke "";'
 """
 
 
-def call(world: World, code: str) -> str:
-    script = f". {world.root}/deploy/lib/common.sh; . {world.root}/deploy/lib/debian.sh; {code}"
-    return subprocess.run(["bash", "-c", script], env=world.env, capture_output=True, text=True, check=True).stdout
+def call(checkout: Checkout, code: str) -> str:
+    script = f". {checkout.root}/deploy/lib/common.sh; . {checkout.root}/deploy/lib/debian.sh; {code}"
+    return subprocess.run(["bash", "-c", script], env=checkout.env, capture_output=True, text=True, check=True).stdout
 
 
-def test_packages_come_from_the_hosts_own_mirror(world: World) -> None:
-    world.command("apt-get", APT)
-    world.command("apt-config", APT_CONFIG)
-    sources = call(world, "debian_sources bookworm")
+def test_packages_come_from_the_hosts_own_mirror(checkout: Checkout) -> None:
+    checkout.command("apt-get", APT)
+    checkout.command("apt-config", APT_CONFIG)
+    sources = call(checkout, "debian_sources bookworm")
     assert sources.count("URIs:") == 2
     assert "URIs: https://mirror.example/debian/\nSuites: bookworm bookworm-updates\n" in sources
     assert "URIs: https://mirror.example/security/\nSuites: bookworm-security\n" in sources
-    assert call(world, "apt_access") == 'Acquire::http::Proxy "http://127.0.0.1:3142";\n'
-    call(world, f"host_apt bookworm {world.base}/host-apt")
-    conf = (world.base / "host-apt" / "apt.conf").read_text()
+    assert call(checkout, "apt_access") == 'Acquire::http::Proxy "http://127.0.0.1:3142";\n'
+    call(checkout, f"host_apt bookworm {checkout.base}/host-apt")
+    conf = (checkout.base / "host-apt" / "apt.conf").read_text()
     assert 'Dir::Etc::SourceParts "/host-apt/sources.list.d";' in conf
     assert "somewhere.crt" not in conf
 
 
-def test_a_host_that_is_no_debian_leaves_the_tools_their_defaults(world: World) -> None:
-    world.system("ID=ubuntu\nID_LIKE=debian\nVERSION_CODENAME=noble\n")
-    world.command("apt-get", APT)
-    assert call(world, "debian_sources bookworm") == ""
-    call(world, f"host_apt bookworm {world.base}/host-apt")
-    assert "SourceParts" not in (world.base / "host-apt" / "apt.conf").read_text()
+def test_a_host_that_is_no_debian_leaves_the_tools_their_defaults(checkout: Checkout) -> None:
+    checkout.system("ID=ubuntu\nID_LIKE=debian\nVERSION_CODENAME=noble\n")
+    checkout.command("apt-get", APT)
+    assert call(checkout, "debian_sources bookworm") == ""
+    call(checkout, f"host_apt bookworm {checkout.base}/host-apt")
+    assert "SourceParts" not in (checkout.base / "host-apt" / "apt.conf").read_text()
 
 
 def test_pip_of_the_toolchain_installs_for_the_user() -> None:
@@ -61,17 +61,17 @@ def test_pip_of_the_toolchain_installs_for_the_user() -> None:
     assert "ENV PATH=/home/sandbox/.local/bin:" in recipe
 
 
-def test_asks_for_an_engine(world: World) -> None:
-    result = world.run("images/build.sh", "tiny")
+def test_asks_for_an_engine(checkout: Checkout) -> None:
+    result = checkout.run("images/build.sh", "tiny")
     assert result.returncode == 1
     assert "deploy/engine.sh start" in result.stderr
-    assert "unknown image: nothing" in world.run("images/build.sh", "nothing").stderr
+    assert "unknown image: nothing" in checkout.run("images/build.sh", "nothing").stderr
 
 
-def in_image(world: World, image: str, command: str) -> str:
+def in_image(checkout: Checkout, image: str, command: str) -> str:
     return subprocess.run(
         ["docker", "run", "--rm", "--network=none", "--read-only", image, "sh", "-c", command],
-        env=world.env,
+        env=checkout.env,
         capture_output=True,
         text=True,
         check=True,
@@ -79,24 +79,24 @@ def in_image(world: World, image: str, command: str) -> str:
 
 
 @pytest.mark.docker
-def test_a_second_build_changes_nothing(real_docker: World) -> None:
+def test_a_second_build_changes_nothing(real_docker: Checkout) -> None:
     assert real_docker.run("images/build.sh", "tiny").returncode == 0
     again = real_docker.run("images/build.sh", "tiny")
     assert again.stdout == "paddock/test-tiny:1 is up to date.\n"
     assert in_image(real_docker, "paddock/test-tiny:1", "id -u; pwd; echo x | sed s/x/y/") == "20000\n/workspace\ny\n"
 
 
-def fits_any_user(world: World, image: str) -> None:
+def fits_any_user(checkout: Checkout, image: str) -> None:
     """Try the folders that a sandbox writes in as an id of its own, which has the image's group only."""
     script = "cd; echo x >> .profile; mkdir -p .config/a /workspace/a && echo x > /workspace/a/x; id -u; id -G"
     user = ["--user=2000000:2000000", "--group-add=20000", "--env=HOME=/home/sandbox", "--network=none"]
     line = ["docker", "run", "--rm", *user, image, "sh", "-ec", script]
-    done = subprocess.run(line, env=world.env, capture_output=True, text=True, check=False)
+    done = subprocess.run(line, env=checkout.env, capture_output=True, text=True, check=False)
     assert (done.stdout, done.stderr) == ("2000000\n2000000 20000\n", "")
 
 
 @pytest.mark.docker
-def test_the_default_image_is_unprivileged_and_carries_nothing_of_its_building(real_docker: World) -> None:
+def test_the_default_image_is_unprivileged_and_carries_nothing_of_its_building(real_docker: Checkout) -> None:
     image = in_image(
         real_docker,
         "paddock/python:1",
@@ -165,7 +165,7 @@ TOOLS = {
 
 
 @pytest.mark.parametrize("image", [pytest.param(image, marks=mark(image)) for image in TOOLS])
-def test_an_image_works_and_is_as_plain(real_docker: World, image: str) -> None:
+def test_an_image_works_and_is_as_plain(real_docker: Checkout, image: str) -> None:
     command = ["docker", "image", "inspect", "--format", "{{.Config.User}} {{.Config.Healthcheck.Test}}", image]
     output = subprocess.run(command, env=real_docker.env, capture_output=True, text=True, check=True)
     assert output.stdout.startswith("20000:20000 [CMD ")
@@ -191,7 +191,7 @@ def test_an_image_works_and_is_as_plain(real_docker: World, image: str) -> None:
     assert "42\n" in done.stdout
 
 
-def listed(world: World, image: str) -> set[tuple[str, str, str]]:
+def listed(checkout: Checkout, image: str) -> set[tuple[str, str, str]]:
     """(ecosystem, name, version) of what the package managers in an image list."""
     shell = (
         "dpkg-query --show --showformat '${db:Status-Abbrev} deb ${Package} ${Version}\\n' | sed -n 's/^ii  *//p'; "
@@ -201,7 +201,7 @@ def listed(world: World, image: str) -> set[tuple[str, str, str]]:
         "sed -n 's/^.*node_modules\\/.*:\\(..*\\)@\\(..*\\)$/npm \\1 \\2/p'; fi"
     )
     line = ["docker", "run", "--rm", "--network=none", "--read-only", "--tmpfs=/tmp", image, "sh", "-c", shell]
-    done = subprocess.run(line, env=world.env, capture_output=True, text=True, check=True)
+    done = subprocess.run(line, env=checkout.env, capture_output=True, text=True, check=True)
     parts = {tuple(name.split(" ")) for name in done.stdout.splitlines()}
     return {(kind, components.normal(name) if kind == "pypi" else name, version) for kind, name, version in parts}
 
@@ -219,7 +219,7 @@ def listed(world: World, image: str) -> set[tuple[str, str, str]]:
     ],
 )
 def test_a_bill_has_what_the_package_managers_list(
-    real_docker: World, monkeypatch: pytest.MonkeyPatch, image: str, kinds: set[str]
+    real_docker: Checkout, monkeypatch: pytest.MonkeyPatch, image: str, kinds: set[str]
 ) -> None:
     monkeypatch.setenv("DOCKER_HOST", real_docker.env["DOCKER_HOST"])
     bill = {(component.ecosystem, component.name, component.version) for component in supplied.read(image).components}
@@ -239,7 +239,7 @@ BROUGHT = {
 @pytest.mark.images
 @pytest.mark.parametrize("image", BROUGHT)
 def test_a_bill_names_the_package_that_brought_the_program(
-    real_docker: World, monkeypatch: pytest.MonkeyPatch, image: str
+    real_docker: Checkout, monkeypatch: pytest.MonkeyPatch, image: str
 ) -> None:
     monkeypatch.setenv("DOCKER_HOST", real_docker.env["DOCKER_HOST"])
     program, purl = BROUGHT[image]
@@ -260,7 +260,7 @@ SIZES = re.findall(
     ("image", "megabytes"),
     [pytest.param(*size, marks=mark(size[0])) for size in SIZES],
 )
-def test_images_are_as_large_as_documented(real_docker: World, image: str, megabytes: str) -> None:
+def test_images_are_as_large_as_documented(real_docker: Checkout, image: str, megabytes: str) -> None:
     line = ["docker", "image", "inspect", "--format", "{{.Size}}", image]
     count = int(subprocess.run(line, env=real_docker.env, capture_output=True, text=True, check=True).stdout) / 1e6
     assert abs(count - int(megabytes)) <= max(2, 0.1 * int(megabytes)), f"{count:.0f} MB: correct images/README.md"

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.deploy.conftest import CHECKOUT, World
+from tests.deploy.conftest import CHECKOUT, Checkout
 
 # Knows what install.sh asks an interpreter for. In $TMPDIR: `good` names the only version whose daemon gets ready,
 # `has-store` is there to be copied, `migrated` keeps a daemon from getting ready until a copy was restored.
@@ -30,52 +30,52 @@ SYSTEMCTL = '#!/bin/sh\necho "$*" >>"$TMPDIR/systemctl"\n'
 
 
 @pytest.fixture
-def host(world: World) -> World:
-    world.command("python3", INTERPRETER)
-    world.command("systemctl", SYSTEMCTL)
-    shutil.copytree(CHECKOUT / "migrations", world.root / "migrations", ignore=shutil.ignore_patterns("__pycache__"))
-    shutil.copy(CHECKOUT / "controller/version.py", world.root / "controller/version.py")
-    world.env["DESTDIR"] = str(world.base / "host")
-    world.env["PADDOCK_DAEMON_TIMEOUT"] = "0"
-    (world.base / "host").mkdir()
-    return world
+def host(checkout: Checkout) -> Checkout:
+    checkout.command("python3", INTERPRETER)
+    checkout.command("systemctl", SYSTEMCTL)
+    shutil.copytree(CHECKOUT / "migrations", checkout.root / "migrations", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(CHECKOUT / "controller/version.py", checkout.root / "controller/version.py")
+    checkout.env["DESTDIR"] = str(checkout.base / "host")
+    checkout.env["PADDOCK_DAEMON_TIMEOUT"] = "0"
+    (checkout.base / "host").mkdir()
+    return checkout
 
 
-def root(host: World) -> Path:
+def root(host: Checkout) -> Path:
     return host.base / "host"
 
 
-def with_systemd(host: World) -> None:
+def with_systemd(host: Checkout) -> None:
     (root(host) / "run/systemd/system").mkdir(parents=True)
 
 
-def current(host: World) -> str:
+def current(host: Checkout) -> str:
     return os.readlink(root(host) / "usr/local/lib/paddock/current")
 
 
-def versions(host: World) -> set[str]:
+def versions(host: Checkout) -> set[str]:
     return {path.name for path in (root(host) / "usr/local/lib/paddock").glob("*+*")}
 
 
-def systemctl(host: World) -> list[str]:
+def systemctl(host: Checkout) -> list[str]:
     path = host.base / "systemctl"
     lines = path.read_text().splitlines() if path.exists() else []
     path.unlink(missing_ok=True)
     return lines
 
 
-def another_version(host: World, number: str) -> None:
+def another_version(host: Checkout, number: str) -> None:
     path = host.root / "controller/version.py"
     path.write_text(re.sub(r'^VERSION = ".*"', f'VERSION = "{number}"', path.read_text(), flags=re.MULTILINE))
 
 
-def install(host: World) -> str:
+def install(host: Checkout) -> str:
     done = host.run("deploy/install.sh")
     assert done.returncode == 0, done.stdout + done.stderr
     return current(host)
 
 
-def test_everything_is_put_in_its_place_and_a_second_run_changes_nothing(host: World) -> None:
+def test_everything_is_put_in_its_place_and_a_second_run_changes_nothing(host: Checkout) -> None:
     name = install(host)
     assert re.fullmatch(r"\d+\.\d+\.\d+\+[0-9a-f]{8}", name)
     wrapper = root(host) / "usr/local/bin/paddock"
@@ -101,7 +101,7 @@ SOURCES = {
 }
 
 
-def test_an_upgrade_keeps_settings_and_data_and_the_version_before(host: World) -> None:
+def test_an_upgrade_keeps_settings_and_data_and_the_version_before(host: Checkout) -> None:
     with_systemd(host)
     first = install(host)
     assert systemctl(host) == ["daemon-reload", "enable --quiet paddock", "restart paddock"]
@@ -120,7 +120,7 @@ def test_an_upgrade_keeps_settings_and_data_and_the_version_before(host: World) 
     assert versions(host) == {second, third}
 
 
-def test_an_upgrade_that_does_not_get_ready_is_taken_back(host: World) -> None:
+def test_an_upgrade_that_does_not_get_ready_is_taken_back(host: Checkout) -> None:
     with_systemd(host)
     first = install(host)
     systemctl(host)
@@ -134,7 +134,7 @@ def test_an_upgrade_that_does_not_get_ready_is_taken_back(host: World) -> None:
     assert "controller restore" not in (host.base / "calls").read_text()
 
 
-def test_where_the_version_before_can_not_use_the_store_any_more_it_gets_its_copy(host: World) -> None:
+def test_where_the_version_before_can_not_use_the_store_any_more_it_gets_its_copy(host: Checkout) -> None:
     with_systemd(host)
     first = install(host)
     (host.base / "good").write_text(first)
@@ -148,7 +148,7 @@ def test_where_the_version_before_can_not_use_the_store_any_more_it_gets_its_cop
     assert systemctl(host)[-2:] == ["stop paddock", "restart paddock"]
 
 
-def test_a_version_that_does_not_run_changes_nothing(host: World) -> None:
+def test_a_version_that_does_not_run_changes_nothing(host: Checkout) -> None:
     with_systemd(host)
     first = install(host)
     systemctl(host)
@@ -160,7 +160,7 @@ def test_a_version_that_does_not_run_changes_nothing(host: World) -> None:
     assert (current(host), systemctl(host)) == (first, [])
 
 
-def test_a_first_install_that_does_not_get_ready_says_what_to_do(host: World) -> None:
+def test_a_first_install_that_does_not_get_ready_says_what_to_do(host: Checkout) -> None:
     with_systemd(host)
     (host.base / "good").write_text("another")
     done = host.run("deploy/install.sh")
@@ -169,7 +169,7 @@ def test_a_first_install_that_does_not_get_ready_says_what_to_do(host: World) ->
     assert "paddock doctor" in done.stderr
 
 
-def test_uninstalling_leaves_settings_and_data_and_purging_nothing(host: World) -> None:
+def test_uninstalling_leaves_settings_and_data_and_purging_nothing(host: Checkout) -> None:
     with_systemd(host)
     install(host)
     systemctl(host)
@@ -186,7 +186,7 @@ def test_uninstalling_leaves_settings_and_data_and_purging_nothing(host: World) 
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount")
-def test_purging_deletes_nothing_in_folders_that_are_bound_into_sandboxes(host: World) -> None:
+def test_purging_deletes_nothing_in_folders_that_are_bound_into_sandboxes(host: Checkout) -> None:
     install(host)
     base, place = host.base / "theirs", root(host) / "run/paddock/mounts/an id/0"
     base.mkdir()
@@ -200,7 +200,7 @@ def test_purging_deletes_nothing_in_folders_that_are_bound_into_sandboxes(host: 
     assert (base / "precious").exists()
 
 
-def test_what_is_not_ours_is_left_alone(host: World) -> None:
+def test_what_is_not_ours_is_left_alone(host: Checkout) -> None:
     install(host)
     path = root(host) / "usr/local/bin/paddock"
     path.write_text("#!/bin/sh\n")
@@ -210,7 +210,7 @@ def test_what_is_not_ours_is_left_alone(host: World) -> None:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can be taken away")
-def test_it_needs_root_without_a_folder_of_its_own(host: World) -> None:
+def test_it_needs_root_without_a_folder_of_its_own(host: Checkout) -> None:
     for script in ("deploy/install.sh", "deploy/uninstall.sh"):
         done = host.run(script, env={"DESTDIR": ""}, prefix=host.as_nobody())
         assert done.returncode == 1

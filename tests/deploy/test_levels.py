@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from tests.deploy.conftest import FEDORA, World
+from tests.deploy.conftest import FEDORA, Checkout
 
 # Keeps the table as a file, as the kernel would.
 NFT = """#!/bin/sh
@@ -21,51 +21,53 @@ root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
 
 
 @root
-def test_the_guard_is_loaded_once_and_taken_away(world: World) -> None:
-    world.command("nft", NFT)
-    assert "Loading the guard" in world.run("deploy/levels.sh", "guard").stdout
-    assert (world.base / "table").exists()
-    assert world.run("deploy/levels.sh", "guard").stdout == ""
-    assert world.run("deploy/levels.sh", "unload").returncode == 0
-    assert not (world.base / "table").exists()
+def test_the_guard_is_loaded_once_and_taken_away(checkout: Checkout) -> None:
+    checkout.command("nft", NFT)
+    assert "Loading the guard" in checkout.run("deploy/levels.sh", "guard").stdout
+    assert (checkout.base / "table").exists()
+    assert checkout.run("deploy/levels.sh", "guard").stdout == ""
+    assert checkout.run("deploy/levels.sh", "unload").returncode == 0
+    assert not (checkout.base / "table").exists()
 
 
 @root
-def test_a_guard_of_somebody_else_stays(world: World) -> None:
-    world.command("nft", NFT)
-    (world.base / "table").touch()
-    world.run("deploy/levels.sh", "guard")
-    world.run("deploy/levels.sh", "unload")
-    assert (world.base / "table").exists()
+def test_a_guard_of_somebody_else_stays(checkout: Checkout) -> None:
+    checkout.command("nft", NFT)
+    (checkout.base / "table").touch()
+    checkout.run("deploy/levels.sh", "guard")
+    checkout.run("deploy/levels.sh", "unload")
+    assert (checkout.base / "table").exists()
 
 
 @root
-def test_a_guard_that_does_not_load_fails_nothing(world: World) -> None:
-    world.command("nft", "#!/bin/sh\necho 'no kernel for that'; exit 1\n")
-    result = world.run("deploy/levels.sh", "guard")
+def test_a_guard_that_does_not_load_fails_nothing(checkout: Checkout) -> None:
+    checkout.command("nft", "#!/bin/sh\necho 'no kernel for that'; exit 1\n")
+    result = checkout.run("deploy/levels.sh", "guard")
     assert (result.returncode, "could not be loaded: no kernel for that" in result.stderr) == (0, True)
     assert (
-        "full-isolation.\n    development, build, production: the guard" in world.run("deploy/levels.sh", "show").stdout
+        "full-isolation.\n    development, build, production: the guard"
+        in checkout.run("deploy/levels.sh", "show").stdout
     )
 
 
 @root
-def test_the_last_lines_say_which_levels_work(world: World) -> None:
-    world.command("docker", DOCKER)
-    world.system(FEDORA)
-    assert "nft is not installed" in world.run("deploy/levels.sh", "show").stdout
-    world.command("nft", NFT)
-    world.run("deploy/levels.sh", "guard")
+def test_the_last_lines_say_which_levels_work(checkout: Checkout) -> None:
+    checkout.command("docker", DOCKER)
+    checkout.system(FEDORA)
+    assert "nft is not installed" in checkout.run("deploy/levels.sh", "show").stdout
+    checkout.command("nft", NFT)
+    checkout.run("deploy/levels.sh", "guard")
     assert (
-        "full-isolation, production.\n    development, build: the image" in world.run("deploy/levels.sh", "show").stdout
+        "full-isolation, production.\n    development, build: the image"
+        in checkout.run("deploy/levels.sh", "show").stdout
     )
-    (world.base / "image").touch()
-    assert "full-isolation, development, build, production." in world.run("deploy/levels.sh", "show").stdout
+    (checkout.base / "image").touch()
+    assert "full-isolation, development, build, production." in checkout.run("deploy/levels.sh", "show").stdout
 
 
-def test_without_root_only_the_strictest_level_is_promised(world: World) -> None:
-    world.command("nft", NFT)
-    result = world.run("deploy/levels.sh", "show", prefix=world.as_nobody())
+def test_without_root_only_the_strictest_level_is_promised(checkout: Checkout) -> None:
+    checkout.command("nft", NFT)
+    result = checkout.run("deploy/levels.sh", "show", prefix=checkout.as_nobody())
     assert (
         "work here: full-isolation.\n    development, build, production: the guard of networks needs root"
         in result.stdout

@@ -121,7 +121,7 @@ def test_a_setting_makes_links_of_the_runbooks(tmp_path: Path) -> None:
 
 @with_promtool
 def test_no_alert_outlives_its_object(tmp_path: Path) -> None:
-    """The world of each firing case goes: two minutes later none of its alerts is there."""
+    """What made each firing case goes: two minutes later none of its alerts is there."""
     cases = []
     for tests in TESTS.values():
         for case in tests["tests"]:
@@ -161,7 +161,7 @@ def _run_tests(folder: Path, cases: list[dict[str, Any]]) -> None:
 
 @with_promtool
 def test_every_expression_matters(tmp_path: Path) -> None:
-    """Each one replaced, in a world of its own, by what is never true and by what always is: the tests must fail."""
+    """Each one replaced, in a file of its own, by what is never true and by what always is: the tests must fail."""
     files: dict[str, str] = {}
     for number, (rule, second) in enumerate((rule, text) for rule in EVERY for text in (NEVER, ALWAYS)):
         files |= _mutant(tmp_path / f"m{number}", rule, second)

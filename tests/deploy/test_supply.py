@@ -36,7 +36,7 @@ from deploy.supply.components import (
     from_vendored,
     merged,
 )
-from tests.deploy.conftest import CHECKOUT, World
+from tests.deploy.conftest import CHECKOUT, Checkout
 from tests.examples import examples
 
 STATUS = """Package: libssl3
@@ -380,15 +380,15 @@ def test_exit_codes_say_what_to_do(findings: list[Vulnerability], blind: list[st
     assert audit.Report([("f", finding) for finding in findings], [], blind).exit_code == code
 
 
-def test_make_audit_says_what_is_weak_and_what_it_could_not_see(world: World, tmp_path: Path) -> None:
+def test_make_audit_says_what_is_weak_and_what_it_could_not_see(checkout: Checkout, tmp_path: Path) -> None:
     """The script as users call it, on this checkout's locks; there is no engine."""
     pinned = next(component for component in sources.of_file("requirements.lock") if component.name == "h11")
     weak = osv("GHSA-1", "PyPI", "h11", **events(("introduced", "0"), ("fixed", f"{pinned.version}.1")))
     folder(tmp_path / "db", weak=weak, npm=osv("GHSA-2", "npm", "nobody", versions=["1"]))
-    world.env["PADDOCK_VENV"] = sys.prefix
-    world.command("apt-get", "#!/bin/sh\nexit 0\n")
+    checkout.env["PADDOCK_VENV"] = sys.prefix
+    checkout.command("apt-get", "#!/bin/sh\nexit 0\n")
     script = [str(CHECKOUT / "deploy/audit.sh"), "--db", "db", "--sarif", "found.sarif"]
-    done = subprocess.run(script, env=world.env, cwd=tmp_path, capture_output=True, text=True, check=False)
+    done = subprocess.run(script, env=checkout.env, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 1, done.stdout + done.stderr
     assert f"h11 {pinned.version}: GHSA-1; fixed in: {pinned.version}.1" in done.stdout
     assert "make lock ARGS=--upgrade" in done.stdout
@@ -396,8 +396,8 @@ def test_make_audit_says_what_is_weak_and_what_it_could_not_see(world: World, tm
     results = json.loads((tmp_path / "found.sarif").read_text())["runs"][0]["results"]
     places = [entry["locations"][0]["physicalLocation"]["artifactLocation"]["uri"] for entry in results]
     assert "requirements.lock" in places
-    world.env["PADDOCK_AUDIT_OSV"] = "http://127.0.0.1:9"
-    blind = subprocess.run(script[:1], env=world.env, cwd=tmp_path, capture_output=True, text=True, check=False)
+    checkout.env["PADDOCK_AUDIT_OSV"] = "http://127.0.0.1:9"
+    blind = subprocess.run(script[:1], env=checkout.env, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert blind.returncode == 3, blind.stdout + blind.stderr
     count = len(sources.of_file("requirements.lock"))
     assert f"requirements.lock: {count} packages were not looked up: 127.0.0.1:9 was not reached" in blind.stderr

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.deploy.conftest import World
+from tests.deploy.conftest import Checkout
 
 # Knows `-m venv FOLDER` (which copies it there), `-m pip`, and answers every `-c` with success.
 INTERPRETER = """#!/bin/bash
@@ -27,28 +27,28 @@ case "$*" in *install*) rm "$TMPDIR/no-ensurepip" ;; esac
 
 
 @pytest.fixture
-def venv(world: World) -> World:
-    world.command("python3", INTERPRETER)
-    return world
+def venv(checkout: Checkout) -> Checkout:
+    checkout.command("python3", INTERPRETER)
+    return checkout
 
 
-def calls(world: World) -> list[str]:
-    path = world.base / "calls"
+def calls(checkout: Checkout) -> list[str]:
+    path = checkout.base / "calls"
     lines = path.read_text().splitlines() if path.exists() else []
     path.unlink(missing_ok=True)
     return [line for line in lines if line.startswith("-P -m ")]
 
 
-def kinds(world: World) -> list[str]:
+def kinds(checkout: Checkout) -> list[str]:
     def kind(line: str) -> str:
         if line.startswith("-P -m venv"):
             return "venv"
         return "project" if "--editable" in line else line.rpartition("/")[2]
 
-    return [kind(line) for line in calls(world)]
+    return [kind(line) for line in calls(checkout)]
 
 
-def test_makes_it_from_the_lock_with_hashes_then_does_nothing(venv: World) -> None:
+def test_makes_it_from_the_lock_with_hashes_then_does_nothing(venv: Checkout) -> None:
     first = venv.run("deploy/venv.sh")
     assert first.returncode == 0, first.stderr
     name, packages, project = calls(venv)
@@ -59,7 +59,7 @@ def test_makes_it_from_the_lock_with_hashes_then_does_nothing(venv: World) -> No
     assert (second.stdout, second.stderr, calls(venv)) == ("", "", [])
 
 
-def test_the_tests_tools_are_added_and_serve_both(venv: World) -> None:
+def test_the_tests_tools_are_added_and_serve_both(venv: Checkout) -> None:
     venv.run("deploy/venv.sh")
     calls(venv)
     venv.run("deploy/venv.sh", "--dev")
@@ -69,7 +69,7 @@ def test_the_tests_tools_are_added_and_serve_both(venv: World) -> None:
     assert kinds(venv) == []
 
 
-def test_the_browsers_driver_serves_all(venv: World) -> None:
+def test_the_browsers_driver_serves_all(venv: Checkout) -> None:
     venv.run("deploy/venv.sh", "--panel")
     assert kinds(venv) == ["venv", "requirements-panel.lock", "project"]
     venv.run("deploy/venv.sh", "--dev")
@@ -77,7 +77,7 @@ def test_the_browsers_driver_serves_all(venv: World) -> None:
     assert kinds(venv) == []
 
 
-def test_a_new_lock_makes_it_anew_and_new_packaging_only_reinstalls_the_project(venv: World) -> None:
+def test_a_new_lock_makes_it_anew_and_new_packaging_only_reinstalls_the_project(venv: Checkout) -> None:
     venv.run("deploy/venv.sh")
     calls(venv)
     with (venv.root / "pyproject.toml").open("a") as file:
@@ -90,7 +90,7 @@ def test_a_new_lock_makes_it_anew_and_new_packaging_only_reinstalls_the_project(
     assert kinds(venv) == ["venv", "requirements.lock", "project"]
 
 
-def test_a_run_that_was_broken_off_is_taken_up(venv: World) -> None:
+def test_a_run_that_was_broken_off_is_taken_up(venv: Checkout) -> None:
     folder = venv.base / "venv"
     folder.mkdir()
     (folder / ".paddock-made").touch()
@@ -98,7 +98,7 @@ def test_a_run_that_was_broken_off_is_taken_up(venv: World) -> None:
     assert kinds(venv) == ["venv", "requirements.lock", "project"]
 
 
-def test_a_folder_of_somebody_elses_is_left_alone(venv: World) -> None:
+def test_a_folder_of_somebody_elses_is_left_alone(venv: Checkout) -> None:
     base = venv.base / "venv" / "precious"
     base.parent.mkdir()
     base.touch()
@@ -108,7 +108,7 @@ def test_a_folder_of_somebody_elses_is_left_alone(venv: World) -> None:
     assert base.exists()
 
 
-def test_refuses_an_old_or_missing_interpreter(venv: World) -> None:
+def test_refuses_an_old_or_missing_interpreter(venv: Checkout) -> None:
     (venv.base / "too-old").touch()
     assert "no Python 3.11 or newer was found" in venv.run("deploy/venv.sh").stderr
     output = venv.run("deploy/venv.sh", env={"PYTHON": "python3"})
@@ -117,7 +117,7 @@ def test_refuses_an_old_or_missing_interpreter(venv: World) -> None:
 
 
 @pytest.mark.parametrize("root", [False, True] if os.geteuid() == 0 else [False])
-def test_installs_the_package_that_makes_venvs_where_it_may(venv: World, root: bool) -> None:
+def test_installs_the_package_that_makes_venvs_where_it_may(venv: Checkout, root: bool) -> None:
     (venv.base / "no-ensurepip").touch()
     venv.command("apt-get", APT)
     result = venv.run("deploy/venv.sh", prefix=() if root else venv.as_nobody())
@@ -129,7 +129,7 @@ def test_installs_the_package_that_makes_venvs_where_it_may(venv: World, root: b
         assert "python3-venv is missing, and installing it needs root" in result.stderr
 
 
-def test_stamps_hold_hashes_not_times(venv: World) -> None:
+def test_stamps_hold_hashes_not_times(venv: Checkout) -> None:
     venv.run("deploy/venv.sh")
     calls(venv)
     for file in ("requirements.lock", "pyproject.toml"):

@@ -21,10 +21,10 @@ from controller.kinds.meta import StoredObject
 from controller.service.errors import Conflict, ServiceUnavailable
 from tests.conftest import HandClock
 from tests.daemon import wait_for
-from tests.helpers_api import QUICKSTART, World
-from tests.helpers_fixtures import quiet, world
+from tests.helpers_api import QUICKSTART, ApiStack
+from tests.helpers_fixtures import api, quiet
 
-__all__ = ["quiet", "world"]
+__all__ = ["api", "quiet"]
 _PAUSES = {metadata.ENDS: "1", metadata.ON_TIMEOUT: "pause", metadata.AUTO_RESUME: "2"}
 _OBJECT = StoredObject("Sandbox", "default", "sb", "uid-1", {}, labels={metadata.LABEL: "true"}, annotations=_PAUSES)
 
@@ -45,12 +45,12 @@ def test_no_time_out_pauses_what_starts() -> None:
     assert events["starting"].wait(20)
 
 
-def control_of(world: World, folder: Path, patience: float = 50.0) -> Control:
-    """The use-cases over a world, for its own process, which needs no token."""
+def control_of(api: ApiStack, folder: Path, patience: float = 50.0) -> Control:
+    """The use-cases over an API stack, for its own process, which needs no token."""
     nobody: Any = None
     identity: Any = SimpleNamespace(issue=lambda *_: "token")
     variables: Any = SimpleNamespace(save=lambda *_: None, forget=lambda _: None)
-    parts = Parts(world.services, nobody, nobody, world.clock, Rules("e2b.localhost", {}, folder))
+    parts = Parts(api.services, nobody, nobody, api.clock, Rules("e2b.localhost", {}, folder))
     return Control(parts, identity, variables, patience)
 
 
@@ -77,27 +77,27 @@ class DeadlineSteps(Deadlines):
 
 
 @pytest.mark.parametrize("request_name", ["create", "connect", "resume"])
-def test_no_start_is_followed_before_it_begins(world: World, tmp_path: Path, request_name: str) -> None:
-    control = control_of(world, tmp_path)
+def test_no_start_is_followed_before_it_begins(api: ApiStack, tmp_path: Path, request_name: str) -> None:
+    control = control_of(api, tmp_path)
     control.deadlines = deadlines = DeadlineSteps()
     name = "quickstart"
     if request_name != "create":
-        world.apply()
+        api.apply()
         annotations = {key: text for key, text in _PAUSES.items() if key != metadata.ENDS}
-        spec = {**world.sandbox().spec, "runState": "Paused"}
-        world.change(spec=spec, labels={metadata.LABEL: "true"}, annotations=annotations)
+        spec = {**api.sandbox().spec, "runState": "Paused"}
+        api.change(spec=spec, labels={metadata.LABEL: "true"}, annotations=annotations)
     requests = {
         "create": lambda: control.create(Fields({"templateID": "paddock/base:1", "autoPause": True})),
         "connect": lambda: control.connect(name, Fields({})),
-        "resume": lambda: control.resume(world.sandbox()),
+        "resume": lambda: control.resume(api.sandbox()),
     }
 
     async def ask() -> None:
         task = asyncio.ensure_future(requests[request_name]())
-        while not (stored := [obj for obj in world.store.list("Sandbox")[0] if state_of(obj) == "running"]):
+        while not (stored := [obj for obj in api.store.list("Sandbox")[0] if state_of(obj) == "running"]):
             assert not task.done()
             await asyncio.sleep(0.001)
-        world.set_ready(name=stored[0].name, observed=stored[0].generation)
+        api.set_ready(name=stored[0].name, observed=stored[0].generation)
         await task
 
     asyncio.run(ask())
@@ -107,41 +107,41 @@ def test_no_start_is_followed_before_it_begins(world: World, tmp_path: Path, req
 class Resumption:
     """The resumption of a paused sandbox, whose container a test starts."""
 
-    def __init__(self, world: World, folder: Path) -> None:
-        world.apply()
-        paused = {**world.sandbox().spec, "runState": "Paused"}
+    def __init__(self, api: ApiStack, folder: Path) -> None:
+        api.apply()
+        paused = {**api.sandbox().spec, "runState": "Paused"}
         annotations = {name: text for name, text in _PAUSES.items() if name != metadata.ENDS}
-        self._obj = world.change(spec=paused, labels={metadata.LABEL: "true"}, annotations=annotations)
-        self._control, self._world = control_of(world, folder), world
+        self._obj = api.change(spec=paused, labels={metadata.LABEL: "true"}, annotations=annotations)
+        self._control, self._api = control_of(api, folder), api
 
     async def begin(self) -> "asyncio.Task[StoredObject]":
         """Return it once the sandbox is asked to run."""
         task = asyncio.create_task(self._control.resume(self._obj))
-        while self._world.sandbox().spec["runState"] != "Running":
+        while self._api.sandbox().spec["runState"] != "Running":
             await asyncio.sleep(0.001)
         return task
 
 
-def test_time_counts_from_when_it_runs(world: World, tmp_path: Path) -> None:
-    resumption = Resumption(world, tmp_path)
+def test_time_counts_from_when_it_runs(api: ApiStack, tmp_path: Path) -> None:
+    resumption = Resumption(api, tmp_path)
 
     async def resume() -> StoredObject:
         task = await resumption.begin()
-        world.clock.advance(5)
-        world.set_ready(observed=world.sandbox().generation)
+        api.clock.advance(5)
+        api.set_ready(observed=api.sandbox().generation)
         return await task
 
     obj = asyncio.run(resume())
-    assert metadata.seconds_in(obj, metadata.ENDS) == world.clock.now() + 2
-    assert world.sandbox().annotations == obj.annotations
+    assert metadata.seconds_in(obj, metadata.ENDS) == api.clock.now() + 2
+    assert api.sandbox().annotations == obj.annotations
 
 
-def test_who_waits_is_told_of_a_pause(world: World, tmp_path: Path) -> None:
-    resumption = Resumption(world, tmp_path)
+def test_who_waits_is_told_of_a_pause(api: ApiStack, tmp_path: Path) -> None:
+    resumption = Resumption(api, tmp_path)
 
     async def resume() -> None:
         task = await resumption.begin()
-        world.change(spec={**world.sandbox().spec, "runState": "Paused"})
+        api.change(spec={**api.sandbox().spec, "runState": "Paused"})
         await asyncio.wait_for(task, 20)
 
     with pytest.raises(Conflict, match="was paused meanwhile; connect to it"):
@@ -185,37 +185,37 @@ def resting(reason: str, status: str = "False", generation: int = 1) -> StoredOb
     return replace(_OBJECT, spec={"runState": "Paused"}, status={"conditions": conditions}, generation=generation)
 
 
-async def pause(world: World, folder: Path, reason: str = "", patience: float = 50.0) -> None:
+async def pause(api: ApiStack, folder: Path, reason: str = "", patience: float = 50.0) -> None:
     """Pause a running sandbox, whose Ready condition then has this reason; none: nobody looks at it."""
-    world.apply()
-    world.change(labels={metadata.LABEL: "true"})
-    task = asyncio.create_task(control_of(world, folder, patience).pause("quickstart", memory=True))
-    while world.sandbox().spec.get("runState") != "Paused":
+    api.apply()
+    api.change(labels={metadata.LABEL: "true"})
+    task = asyncio.create_task(control_of(api, folder, patience).pause("quickstart", memory=True))
+    while api.sandbox().spec.get("runState") != "Paused":
         await asyncio.sleep(0.001)
     if reason:
-        world.set_ready("False", reason, "unable to freeze", world.sandbox().generation)
+        api.set_ready("False", reason, "unable to freeze", api.sandbox().generation)
     await task
 
 
-def test_who_pauses_waits_for_the_end(world: World, tmp_path: Path) -> None:
-    asyncio.run(pause(world, tmp_path, "Paused"))
+def test_who_pauses_waits_for_the_end(api: ApiStack, tmp_path: Path) -> None:
+    asyncio.run(pause(api, tmp_path, "Paused"))
 
 
-def test_a_pause_that_the_engine_refuses_says_so(world: World, tmp_path: Path) -> None:
+def test_a_pause_that_the_engine_refuses_says_so(api: ApiStack, tmp_path: Path) -> None:
     with pytest.raises(ServiceUnavailable, match="is not paused yet: unable to freeze"):
-        asyncio.run(pause(world, tmp_path, "EngineError"))
+        asyncio.run(pause(api, tmp_path, "EngineError"))
 
 
-def test_a_pause_that_takes_too_long_says_so(world: World, tmp_path: Path) -> None:
+def test_a_pause_that_takes_too_long_says_so(api: ApiStack, tmp_path: Path) -> None:
     with pytest.raises(ServiceUnavailable, match="was not paused in 0 s: it was not observed so far"):
-        asyncio.run(pause(world, tmp_path, patience=0))
+        asyncio.run(pause(api, tmp_path, patience=0))
 
 
-def test_no_freeze_delays_another_time_out(world: World, tmp_path: Path) -> None:
+def test_no_freeze_delays_another_time_out(api: ApiStack, tmp_path: Path) -> None:
     names = ("quickstart", "second")
     for name in names:
-        world.apply(QUICKSTART.replace("quickstart", name))
-        world.change(name, labels={metadata.LABEL: "true"}, annotations=_PAUSES)
-    control_of(world, tmp_path, patience=math.inf)
+        api.apply(QUICKSTART.replace("quickstart", name))
+        api.change(name, labels={metadata.LABEL: "true"}, annotations=_PAUSES)
+    control_of(api, tmp_path, patience=math.inf)
     for name in names:
-        wait_for("it is to be paused", lambda name=name: world.sandbox(name).spec.get("runState") == "Paused")
+        wait_for("it is to be paused", lambda name=name: api.sandbox(name).spec.get("runState") == "Paused")

@@ -34,7 +34,7 @@ for model in sys.argv[2:]:
 """
 
 
-class World:
+class ModelHost:
     """A daemon with a provider on the host, and what is asked from inside of sandboxes."""
 
     def __init__(self, daemon: RunningDaemon, provider: int, port: int) -> None:
@@ -104,7 +104,7 @@ def provider() -> Iterator[int]:
 
 
 @pytest.fixture(scope="module")
-def world(tmp_path_factory: pytest.TempPathFactory, provider: int) -> Iterator[World]:
+def host(tmp_path_factory: pytest.TempPathFactory, provider: int) -> Iterator[ModelHost]:
     folder, port = tmp_path_factory.mktemp("models"), free_port()
     settings = {
         "PADDOCK_SECRETS_DIR": str(folder / "secrets"),
@@ -115,7 +115,7 @@ def world(tmp_path_factory: pytest.TempPathFactory, provider: int) -> Iterator[W
         "PADDOCK_API_PORT": "0",
     }
     with running(folder / "state", **settings) as daemon:
-        created = World(daemon, provider, port)
+        created = ModelHost(daemon, provider, port)
         daemon.paddock("secret", "set", "key", "--host", f"127.0.0.1:{provider}", stdin=f"{KEY}\n")
         created.add_provider("local", models=["tiny*", "slow", "endless", "echo"])
         yield created
@@ -125,28 +125,28 @@ def of(name: str) -> dict[str, Any]:
     return {"providerRef": {"name": name}}
 
 
-def test_a_sandbox_without_a_network_streams_without_a_key(world: World) -> None:
-    world.add_sandbox("box", of("local"))
-    world.reachable("box")
-    [(status, body)] = world.ask("box", "tiny", how="stream")
+def test_a_sandbox_without_a_network_streams_without_a_key(host: ModelHost) -> None:
+    host.add_sandbox("box", of("local"))
+    host.reachable("box")
+    [(status, body)] = host.ask("box", "tiny", how="stream")
     assert (status, body.endswith("data: [DONE]  "), '"content": " two"' in body) == (200, True, True)
-    assert [number for number, _ in world.ask("box", "secret-model", "echo")] == [404, 200]
-    assert world.ready("provider", "local") == "Answering"
+    assert [number for number, _ in host.ask("box", "secret-model", "echo")] == [404, 200]
+    assert host.ready("provider", "local") == "Answering"
     inside = "env; cat /etc/hosts /proc/net/tcp; cat /proc/[0-9]*/environ /proc/[0-9]*/cmdline | tr '\\0' '\\n'"
-    output = world.daemon.paddock("exec", "box", "--", "sh", "-c", f"{inside}; ls /sys/class/net").stdout
+    output = host.daemon.paddock("exec", "box", "--", "sh", "-c", f"{inside}; ls /sys/class/net").stdout
     assert output.splitlines()[-1] == "lo"
     assert "OPENAI_BASE_URL=http://127.0.0.1:8090/v1" in output
     assert "127.0.0.1\tmodels.paddock.internal" in output
-    assert "models Listening: at" in " ".join(world.daemon.paddock("why", "sandbox", "box").stdout.split())
-    assert "tiny*" in world.daemon.paddock("models").stdout
+    assert "models Listening: at" in " ".join(host.daemon.paddock("why", "sandbox", "box").stdout.split())
+    assert "tiny*" in host.daemon.paddock("models").stdout
 
 
-def test_the_key_is_nowhere(world: World) -> None:
-    world.add_sandbox("hunted", of("local"))
-    world.reachable("hunted")
-    assert KEY not in world.ask("hunted", "echo")[0][1]
-    daemon = world.daemon
-    container = world.get("sandbox", "hunted")["status"]["instanceRef"]["containerID"]
+def test_the_key_is_nowhere(host: ModelHost) -> None:
+    host.add_sandbox("hunted", of("local"))
+    host.reachable("hunted")
+    assert KEY not in host.ask("hunted", "echo")[0][1]
+    daemon = host.daemon
+    container = host.get("sandbox", "hunted")["status"]["instanceRef"]["containerID"]
     search = (
         f"grep -rlsa {KEY[:14]} / --exclude-dir=sys --exclude-dir=proc; cat /proc/[0-9]*/environ | grep -a {KEY[:14]}"
     )
@@ -155,7 +155,7 @@ def test_the_key_is_nowhere(world: World) -> None:
     assert KEY not in docker("inspect", container)
     pid = int(docker("inspect", "-f", "{{.State.Pid}}", container))
     assert KEY.encode() not in Path(f"/proc/{pid}/environ").read_bytes()
-    gateway = Path(f"/proc/{world.gateway()}")
+    gateway = Path(f"/proc/{host.gateway()}")
     assert KEY.encode() not in (gateway / "environ").read_bytes() + (gateway / "cmdline").read_bytes()
     for what in (
         ("audit",),
@@ -171,15 +171,15 @@ def test_the_key_is_nowhere(world: World) -> None:
     assert [path for path in stored if KEY.encode() in path.read_bytes()] == []
 
 
-def test_no_process_leaves_a_core_with_the_key(world: World) -> None:
+def test_no_process_leaves_a_core_with_the_key(host: ModelHost) -> None:
     """The main process, a client that has just used the key, and the agent: none dumps, and none would dump the key."""
-    world.add_sandbox("crashing", of("local"), agent={})
-    world.reachable("crashing")
+    host.add_sandbox("crashing", of("local"), agent={})
+    host.reachable("crashing")
     crash = "cd /tmp && python3 -c 'import os; os.abort()'; ls -A"
-    assert "core" not in world.daemon.paddock("exec", "crashing", "--", "sh", "-c", crash, check=False).stdout
-    container = world.get("sandbox", "crashing")["status"]["instanceRef"]["containerID"]
+    assert "core" not in host.daemon.paddock("exec", "crashing", "--", "sh", "-c", crash, check=False).stdout
+    container = host.get("sandbox", "crashing")["status"]["instanceRef"]["containerID"]
     arguments = ["exec", "-i", "crashing", "--", "python3", "-c", f"{CLIENT}\nsys.stdin.read()", "whole", "echo"]
-    command, environment = [sys.executable, "-m", "controller", *arguments], {**os.environ, **world.daemon.environment}
+    command, environment = [sys.executable, "-m", "controller", *arguments], {**os.environ, **host.daemon.environment}
     with subprocess.Popen(command, cwd=ROOT, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as client:
         assert client.stdout is not None
         assert client.stdout.readline().startswith(b"200 ")
@@ -197,86 +197,86 @@ def test_no_process_leaves_a_core_with_the_key(world: World) -> None:
         assert client.wait(60) == 0
 
 
-def test_models_change_in_a_running_sandbox(world: World) -> None:
-    world.add_provider("second", models=["other"])
-    world.add_sandbox("changing", of("local"))
-    world.reachable("changing")
-    container = world.get("sandbox", "changing")["status"]["instanceRef"]
-    assert [number for number, _ in world.ask("changing", "tiny", "other")] == [200, 404]
-    world.add_sandbox("changing", of("second"))
-    wait_for("the change", lambda: [number for number, _ in world.ask("changing", "tiny", "other")] == [404, 200])
-    world.add_sandbox("changing", of("local"), of("missing"))
-    assert "provider `missing`" in world.reachable("changing", "ProviderMissing")["message"]
-    world.add_sandbox("changing")
-    wait_for("no listener", lambda: not world.daemon.condition("changing", "ModelsReachable"))
+def test_models_change_in_a_running_sandbox(host: ModelHost) -> None:
+    host.add_provider("second", models=["other"])
+    host.add_sandbox("changing", of("local"))
+    host.reachable("changing")
+    container = host.get("sandbox", "changing")["status"]["instanceRef"]
+    assert [number for number, _ in host.ask("changing", "tiny", "other")] == [200, 404]
+    host.add_sandbox("changing", of("second"))
+    wait_for("the change", lambda: [number for number, _ in host.ask("changing", "tiny", "other")] == [404, 200])
+    host.add_sandbox("changing", of("local"), of("missing"))
+    assert "provider `missing`" in host.reachable("changing", "ProviderMissing")["message"]
+    host.add_sandbox("changing")
+    wait_for("no listener", lambda: not host.daemon.condition("changing", "ModelsReachable"))
     code = "import socket; print(socket.socket().connect_ex(('127.0.0.1', 8090)))"
     refusal = ("exec", "changing", "--", "python3", "-c", code)
-    wait_for("the port is closed", lambda: world.daemon.paddock(*refusal).stdout.strip() == "111")
-    world.add_sandbox("changing", of("local"))
-    world.reachable("changing")
-    assert world.ask("changing", "tiny")[0][0] == 200
-    assert world.get("sandbox", "changing")["status"]["instanceRef"] == container
-    assert world.daemon.condition("changing", "Outdated")["status"] == "False"
+    wait_for("the port is closed", lambda: host.daemon.paddock(*refusal).stdout.strip() == "111")
+    host.add_sandbox("changing", of("local"))
+    host.reachable("changing")
+    assert host.ask("changing", "tiny")[0][0] == 200
+    assert host.get("sandbox", "changing")["status"]["instanceRef"] == container
+    assert host.daemon.condition("changing", "Outdated")["status"] == "False"
 
 
-def test_a_killed_gateway_is_back_and_sandboxes_run_on(world: World) -> None:
-    world.add_sandbox("surviving", of("local"))
-    world.reachable("surviving")
-    before = world.gateway()
+def test_a_killed_gateway_is_back_and_sandboxes_run_on(host: ModelHost) -> None:
+    host.add_sandbox("surviving", of("local"))
+    host.reachable("surviving")
+    before = host.gateway()
     arguments = ["exec", "surviving", "--", "python3", "-c", CLIENT, "stream", "endless", "tiny"]
     command = [sys.executable, "-m", "controller", *arguments]
-    environment = {**os.environ, **world.daemon.environment}
+    environment = {**os.environ, **host.daemon.environment}
     with subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as client:
-        wait_for("the stream runs", lambda: '"endless"' in read(f"http://127.0.0.1:{world.provider}/seen"))
+        wait_for("the stream runs", lambda: '"endless"' in read(f"http://127.0.0.1:{host.provider}/seen"))
         os.kill(before, signal.SIGKILL)
         _, errors = client.communicate(timeout=120)
     assert b"IncompleteRead" in errors or b"RemoteDisconnected" in errors
-    assert world.ask("surviving", "tiny")[0][0] == 200
-    assert world.gateway() not in (0, before)
-    assert world.daemon.condition("surviving", "Ready")["status"] == "True"
-    world.reachable("surviving")
+    assert host.ask("surviving", "tiny")[0][0] == 200
+    assert host.gateway() not in (0, before)
+    assert host.daemon.condition("surviving", "Ready")["status"] == "True"
+    host.reachable("surviving")
 
 
-def test_a_taken_port_is_said(world: World) -> None:
+def test_a_taken_port_is_said(host: ModelHost) -> None:
     server = "import http.server as h; h.HTTPServer(('127.0.0.1', 8090), h.SimpleHTTPRequestHandler).serve_forever()"
     probe = {"tcpSocket": {"port": 8090}, "periodSeconds": 1}
     template = {"image": "paddock/python:1", "command": ["python3", "-c", server], "readiness": probe}
     lifecycle = {"shutdownGracePeriodSeconds": 0}
-    world.apply("Sandbox", "taken", {"template": template, "lifecycle": lifecycle})
-    world.daemon.paddock("wait", "--for=condition=Ready", "--timeout=90s", "sandbox/taken")
-    world.apply("Sandbox", "taken", {"template": template, "lifecycle": lifecycle, "models": [of("local")]})
-    assert "port 8090" in world.reachable("taken", "PortTaken")["message"]
+    host.apply("Sandbox", "taken", {"template": template, "lifecycle": lifecycle})
+    host.daemon.paddock("wait", "--for=condition=Ready", "--timeout=90s", "sandbox/taken")
+    host.apply("Sandbox", "taken", {"template": template, "lifecycle": lifecycle, "models": [of("local")]})
+    assert "port 8090" in host.reachable("taken", "PortTaken")["message"]
 
 
-def test_providers_that_can_not_be_used_say_why(world: World) -> None:
+def test_providers_that_can_not_be_used_say_why(host: ModelHost) -> None:
     inner = ("provider", "add", "inner", "--type", "openai", "--endpoint", "http://10.0.0.1/v1")
-    output = world.daemon.paddock("config", *inner, check=False)
+    output = host.daemon.paddock("config", *inner, check=False)
     assert "provider_hosts, `10.0.0.1:80`" in output.stderr
-    world.add_provider("keyless", secretRef={"name": "nothing"})
-    bound = ("--host", f"127.0.0.1:{world.provider}")
-    world.daemon.paddock("secret", "set", "wrong", *bound, stdin="sk-wrong")
-    world.add_provider("wrong", secretRef={"name": "wrong"})
-    world.daemon.paddock("secret", "set", "elsewhere", "--host", "127.0.0.1:9", stdin=KEY)
-    world.add_provider("elsewhere", secretRef={"name": "elsewhere"})
+    host.add_provider("keyless", secretRef={"name": "nothing"})
+    bound = ("--host", f"127.0.0.1:{host.provider}")
+    host.daemon.paddock("secret", "set", "wrong", *bound, stdin="sk-wrong")
+    host.add_provider("wrong", secretRef={"name": "wrong"})
+    host.daemon.paddock("secret", "set", "elsewhere", "--host", "127.0.0.1:9", stdin=KEY)
+    host.add_provider("elsewhere", secretRef={"name": "elsewhere"})
     expected = {"keyless": "SecretMissing", "wrong": "Unauthorized", "elsewhere": "SecretNotForHost"}
-    wait_for("all say why", lambda: {name: world.ready("provider", name) for name in expected} == expected, 60)
-    world.add_sandbox("unlucky", of("keyless"), of("wrong"))
-    world.reachable("unlucky")
-    answers = world.ask("unlucky", "keyless/tiny", "wrong/tiny")
+    wait_for("all say why", lambda: {name: host.ready("provider", name) for name in expected} == expected, 60)
+    host.add_sandbox("unlucky", of("keyless"), of("wrong"))
+    host.reachable("unlucky")
+    answers = host.ask("unlucky", "keyless/tiny", "wrong/tiny")
     assert [number for number, _ in answers] == [503, 502]
     assert "sk-wrong" not in str(answers)
-    world.daemon.paddock("secret", "set", "nothing", *bound, stdin=KEY)
-    wait_for("it is ready", lambda: world.ready("provider", "keyless") == "Answering", 60)
-    assert world.ask("unlucky", "keyless/tiny")[0][0] == 200
+    host.daemon.paddock("secret", "set", "nothing", *bound, stdin=KEY)
+    wait_for("it is ready", lambda: host.ready("provider", "keyless") == "Answering", 60)
+    assert host.ask("unlucky", "keyless/tiny")[0][0] == 200
 
 
-def test_a_token_opens_the_models_of_its_namespace(world: World, tmp_path: Path) -> None:
+def test_a_token_opens_the_models_of_its_namespace(host: ModelHost, tmp_path: Path) -> None:
     file = tmp_path / "token"
-    world.daemon.paddock("token", "create", "ci", "--role", "user", "-n", "default", "--out", str(file))
+    host.daemon.paddock("token", "create", "ci", "--role", "user", "-n", "default", "--out", str(file))
     token = file.read_text().strip()
 
     def models(namespace: str, key: str) -> int:
-        connection = http.client.HTTPConnection("127.0.0.1", world.port, timeout=60)
+        connection = http.client.HTTPConnection("127.0.0.1", host.port, timeout=60)
         connection.request("GET", f"/{namespace}/v1/models", headers={"Authorization": f"Bearer {key}"})
         status = connection.getresponse().status
         connection.close()
@@ -285,7 +285,7 @@ def test_a_token_opens_the_models_of_its_namespace(world: World, tmp_path: Path)
     assert [models("default", token), models("other", token), models("default", "pdk_nobody")] == [200, 403, 401]
 
 
-def test_a_model_server_sleeps_and_wakes(world: World) -> None:
+def test_a_model_server_sleeps_and_wakes(host: ModelHost) -> None:
     started = "import sys, time; time.sleep(3); sys.argv = ['x', '8080']; " + f"exec({SCRIPT.read_text()!r})"
     spec = {
         "template": {"image": "paddock/python:1", "command": ["python3", "-c", started]},
@@ -293,37 +293,37 @@ def test_a_model_server_sleeps_and_wakes(world: World) -> None:
         "lifecycle": {"idleTimeoutSeconds": 3, "shutdownGracePeriodSeconds": 0},
         "model": "tiny",
     }
-    world.apply("ModelServer", "smol", spec)
-    world.add_sandbox("user", {"modelServerRef": {"name": "smol"}})
-    world.reachable("user")
-    [(status, body)] = world.ask("user", "smol", how="stream")
+    host.apply("ModelServer", "smol", spec)
+    host.add_sandbox("user", {"modelServerRef": {"name": "smol"}})
+    host.reachable("user")
+    [(status, body)] = host.ask("user", "smol", how="stream")
     assert (status, '"model": "tiny"' in body) == (200, True)
-    wait_for("it is idle", lambda: world.ready("modelserver", "smol") == "Idle", 120)
-    sandbox = world.get("sandbox", "model-smol")
+    wait_for("it is idle", lambda: host.ready("modelserver", "smol") == "Idle", 120)
+    sandbox = host.get("sandbox", "model-smol")
     assert sandbox["metadata"]["ownerReferences"][0]["kind"] == "ModelServer"
     assert (
         docker("inspect", "-f", "{{.HostConfig.NetworkMode}}", sandbox["status"]["instanceRef"]["containerID"]).strip()
         == "none"
     )
-    [(status, body)] = world.ask("user", "smol", how="stream")
+    [(status, body)] = host.ask("user", "smol", how="stream")
     assert (status, ": modelserver `smol` is starting" in body, body.endswith("data: [DONE]  ")) == (200, True, True)
-    world.daemon.paddock("delete", "modelserver", "smol")
-    wait_for("its sandbox is gone", lambda: not world.daemon.get("model-smol"), 60)
+    host.daemon.paddock("delete", "modelserver", "smol")
+    wait_for("its sandbox is gone", lambda: not host.daemon.get("model-smol"), 60)
 
 
-def test_use_is_counted_and_audited(world: World) -> None:
-    world.add_provider("bounded", limits={"requestsPerMinute": 2})
-    world.add_sandbox("counted", of("bounded"))
-    world.reachable("counted")
-    assert [number for number, _ in world.ask("counted", "tiny", "tiny", "tiny")] == [200, 200, 429]
+def test_use_is_counted_and_audited(host: ModelHost) -> None:
+    host.add_provider("bounded", limits={"requestsPerMinute": 2})
+    host.add_sandbox("counted", of("bounded"))
+    host.reachable("counted")
+    assert [number for number, _ in host.ask("counted", "tiny", "tiny", "tiny")] == [200, 200, 429]
 
     def sums() -> Any:
-        items = json.loads(world.daemon.paddock("audit", "-o", "json").stdout)["items"]
+        items = json.loads(host.daemon.paddock("audit", "-o", "json").stdout)["items"]
         return [single for single in items if single["verb"] == "models" and single["object"]["name"] == "counted"]
 
     [entry] = wait_for("the sum in the audit log", sums, 90)
     assert entry["detail"]["requests"] == {"ok": 2, "limited": 1}
     assert (entry["detail"]["tokensIn"], entry["detail"]["tokensOut"]) == (10, 8)
-    metrics = read(world.daemon.works_at.metrics_url())
+    metrics = read(host.daemon.works_at.metrics_url())
     assert 'paddock_model_requests_total{namespace="default",outcome="limited",provider="bounded"} 1.0' in metrics
     assert 'paddock_model_tokens_total{direction="in",namespace="default",provider="bounded"} 10.0' in metrics

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.contract.store_worlds import BACKENDS
+from tests.contract.store_backends import BACKENDS
 from tests.daemon import RunningDaemon, start_daemon, wait_for
 
 SANDBOX = """

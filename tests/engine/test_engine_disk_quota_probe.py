@@ -13,7 +13,7 @@ from controller.engine.docker.client import Client
 from controller.engine.docker.disk_quota_probe import DiskQuotaProbe
 from controller.kinds.runtime.disk import DiskAbility
 from controller.ports import NullMeter, Streams
-from tests.contract.engine_worlds import DockerHand, docker_world, read_all
+from tests.contract.engine_hosts import DockerHand, docker_host, read_all
 from tests.daemon import wait_for
 from tests.lab.engine import PrivateEngine, private_engine
 from tests.lab.hanging import frozen
@@ -78,12 +78,12 @@ def test_btrfs_enforces_the_disk_limit() -> None:
         disk_ability = tried(private.base_url)
         assert disk_ability.enforced, disk_ability.message
         hand = DockerHand(private.base_url)
-        with docker_world(private.base_url, hand=hand) as world:
-            world.until(lambda: world.engine.observe().facts.disk == disk_ability)
-            sandbox = world.running(world.new_uid(), read_only_root=False, user="0:0", storage_bytes=32 * MIB)
+        with docker_host(private.base_url, hand=hand) as host:
+            host.until(lambda: host.engine.observe().facts.disk == disk_ability)
+            sandbox = host.running(host.new_uid(), read_only_root=False, user="0:0", storage_bytes=32 * MIB)
             assert sandbox.storage_bytes > 32 * MIB  # its image counts, too
-            assert write(world.streams, sandbox.id, 16) == b"0"
-            assert write(world.streams, sandbox.id, 64) != b"0"
+            assert write(host.streams, sandbox.id, 16) == b"0"
+            assert write(host.streams, sandbox.id, 64) != b"0"
 
 
 def write(streams: Streams, sandbox: str, mib: int) -> bytes:

@@ -15,7 +15,7 @@ from controller.kinds.common.chunk import Chunk
 from controller.kinds.observed.observed import Container, State
 from controller.ports import DetachableExec, ExecStream, StreamError
 from tests.byte_by_byte import begin, outcome
-from tests.contract.engine_worlds import World, docker_world, read_all
+from tests.contract.engine_hosts import EngineHost, docker_host, read_all
 from tests.daemon import wait_for
 
 pytestmark = pytest.mark.docker
@@ -23,14 +23,14 @@ NEWER = "PADDOCK_TEST_NEWER" in os.environ  # a later Debian's engine, in a lab
 
 
 @pytest.fixture
-def world() -> Iterator[World]:
-    with docker_world() as created:
+def host() -> Iterator[EngineHost]:
+    with docker_host() as created:
         yield created.settled()
 
 
 @pytest.fixture
-def sandbox(world: World) -> Container:
-    return world.running(world.new_uid())
+def sandbox(host: EngineHost) -> Container:
+    return host.running(host.new_uid())
 
 
 def until(stream: Iterator[Chunk], words: bytes) -> bytes:
@@ -41,8 +41,8 @@ def until(stream: Iterator[Chunk], words: bytes) -> bytes:
     return answer
 
 
-def processes(world: World, sandbox: Container) -> str:
-    return read_all(world.streams.exec(sandbox.id, ["ps"]))[0].decode()
+def processes(host: EngineHost, sandbox: Container) -> str:
+    return read_all(host.streams.exec(sandbox.id, ["ps"]))[0].decode()
 
 
 def pids_of(command: bytes) -> list[int]:
@@ -56,11 +56,11 @@ def pids_of(command: bytes) -> list[int]:
 
 
 def in_time(
-    world: World, sandbox: Container, command: Sequence[str], seconds: float = 1.0
+    host: EngineHost, sandbox: Container, command: Sequence[str], seconds: float = 1.0
 ) -> tuple[list[str], list[str]]:
     """Run a command past its time: the names of its last two chunks, and what was left by then."""
     remaining: list[str] = []
-    stream = world.streams.exec(sandbox.id, command, timeout_seconds=seconds, escaped=remaining.append)
+    stream = host.streams.exec(sandbox.id, command, timeout_seconds=seconds, escaped=remaining.append)
     chunks = list(stream)
     assert chunks[-1].data == b"124"
     return [chunk.stream for chunk in chunks[-2:]], remaining
@@ -84,9 +84,9 @@ def typist() -> Iterator[Typist]:
     created.type(b"")
 
 
-def test_a_terminal_has_the_size_it_is_given(world: World, sandbox: Container, typist: Typist) -> None:
+def test_a_terminal_has_the_size_it_is_given(host: EngineHost, sandbox: Container, typist: Typist) -> None:
     script = "echo begun; read _; stty size; read _; stty size; exit 7"
-    stream = world.streams.exec(sandbox.id, ["sh", "-c", script], stdin=typist, tty=True)
+    stream = host.streams.exec(sandbox.id, ["sh", "-c", script], stdin=typist, tty=True)
     until(stream, b"begun")
     stream.resize(30, 90)
     typist.type(b"\n")
@@ -97,11 +97,11 @@ def test_a_terminal_has_the_size_it_is_given(world: World, sandbox: Container, t
     assert list(stream)[-1] == Chunk("exit", b"7")
 
 
-def test_a_later_size_is_not_undone_by_the_first(world: World, sandbox: Container) -> None:
+def test_a_later_size_is_not_undone_by_the_first(host: EngineHost, sandbox: Container) -> None:
     script = "echo begun; read _; stty size"
     for _ in range(5):
         typist = Typist()
-        stream = world.streams.exec(sandbox.id, ["sh", "-c", script], stdin=typist, tty=True, size=(30, 100))
+        stream = host.streams.exec(sandbox.id, ["sh", "-c", script], stdin=typist, tty=True, size=(30, 100))
         until(stream, b"begun")
         stream.resize(31, 101)
         typist.type(b"\n")
@@ -110,44 +110,44 @@ def test_a_later_size_is_not_undone_by_the_first(world: World, sandbox: Containe
         assert list(stream)[-1] == Chunk("exit", b"0")
 
 
-def test_a_terminal_is_one(world: World, sandbox: Container, typist: Typist) -> None:
+def test_a_terminal_is_one(host: EngineHost, sandbox: Container, typist: Typist) -> None:
     script = "test -t 0 && test -t 1 && echo yes >&2"
-    stream = world.streams.exec(sandbox.id, ["sh", "-c", script], stdin=typist, tty=True)
+    stream = host.streams.exec(sandbox.id, ["sh", "-c", script], stdin=typist, tty=True)
     assert read_all(stream) == (b"yes\r\n", b"", b"0")
 
 
-def test_no_key_is_held_back(world: World, sandbox: Container, typist: Typist) -> None:
+def test_no_key_is_held_back(host: EngineHost, sandbox: Container, typist: Typist) -> None:
     """The engine's own escape sequence would begin with Ctrl-P, and wait for what follows it."""
     script = "stty raw -echo; echo begun; head -c 1 | od -An -b"
-    stream = world.streams.exec(sandbox.id, ["sh", "-c", script], stdin=typist, tty=True)
+    stream = host.streams.exec(sandbox.id, ["sh", "-c", script], stdin=typist, tty=True)
     until(stream, b"begun")
     typist.type(b"\x10")
     until(stream, b"020")
 
 
 @pytest.mark.parametrize(("name", "code"), [("INT", b"130"), ("TERM", b"143"), ("KILL", b"137")])
-def test_a_signal_reaches_the_command(world: World, sandbox: Container, name: str, code: bytes) -> None:
-    stream = world.streams.exec(sandbox.id, ["sh", "-c", "echo begun; sleep 1000"])
+def test_a_signal_reaches_the_command(host: EngineHost, sandbox: Container, name: str, code: bytes) -> None:
+    stream = host.streams.exec(sandbox.id, ["sh", "-c", "echo begun; sleep 1000"])
     assert next(stream).data == b"begun\n"
     stream.signal(name)
     assert list(stream)[-1].data == code
 
 
-def test_a_start_error_is_on_stderr(world: World, sandbox: Container) -> None:
-    out, err, code = read_all(world.streams.exec(sandbox.id, ["none-such"]))
+def test_a_start_error_is_on_stderr(host: EngineHost, sandbox: Container) -> None:
+    out, err, code = read_all(host.streams.exec(sandbox.id, ["none-such"]))
     assert (out, code) in [(b"", b"126"), (b"", b"127")]
     assert err.startswith(b'executable "none-such" is not in ')
     assert b"OCI" not in err
-    out, err, _ = read_all(world.streams.exec(sandbox.id, ["none-such"], tty=True))
+    out, err, _ = read_all(host.streams.exec(sandbox.id, ["none-such"], tty=True))
     assert (out.startswith(b'executable "none-such" is not in '), err) == (True, b"")
-    _, err, _ = read_all(world.streams.exec(sandbox.id, ["true"], working_dir="/none/such"))
+    _, err, _ = read_all(host.streams.exec(sandbox.id, ["true"], working_dir="/none/such"))
     assert err.startswith(b'working folder "/none/such" can\'t be entered in ')
     message = b"OCI runtime exec failed: said by the command"
-    assert read_all(world.streams.exec(sandbox.id, ["printf", "%s", message.decode()])) == (message, b"", b"0")
+    assert read_all(host.streams.exec(sandbox.id, ["printf", "%s", message.decode()])) == (message, b"", b"0")
 
 
-def test_an_unknown_signal_is_refused(world: World, sandbox: Container) -> None:
-    with contextlib.closing(world.streams.exec(sandbox.id, ["sleep", "1000"])) as stream:
+def test_an_unknown_signal_is_refused(host: EngineHost, sandbox: Container) -> None:
+    with contextlib.closing(host.streams.exec(sandbox.id, ["sleep", "1000"])) as stream:
         assert isinstance(stream, ExecStream)
         with pytest.raises(StreamError, match="signal `NOPE`: unknown"):
             stream.signal("NOPE")
@@ -161,22 +161,22 @@ def test_an_unknown_signal_is_refused(world: World, sandbox: Container) -> None:
         "trap '' TERM INT HUP; while :; do sleep 4321; done",
     ],
 )
-def test_a_timeout_kills_all_known_processes(world: World, sandbox: Container, script: str) -> None:
-    ends, remaining = in_time(world, sandbox, ["sh", "-c", f"echo begun; {script}"])
+def test_a_timeout_kills_all_known_processes(host: EngineHost, sandbox: Container, script: str) -> None:
+    ends, remaining = in_time(host, sandbox, ["sh", "-c", f"echo begun; {script}"])
     assert (ends, remaining) == (["timeout", "exit"], [])
-    assert "sleep 4321" not in processes(world, sandbox)
+    assert "sleep 4321" not in processes(host, sandbox)
 
 
-def test_children_that_hold_the_output_are_killed_at_the_timeout(world: World, sandbox: Container) -> None:
+def test_children_that_hold_the_output_are_killed_at_the_timeout(host: EngineHost, sandbox: Container) -> None:
     """Newer engines may give up the output 2 s after the command's end, and tell only then that it ended in time."""
     command = ["sh", "-c", "echo begun; setsid sh -c 'setsid sleep 4321 & sleep 4321' & exit 0"]
     remaining: list[str] = []
-    chunks = list(world.streams.exec(sandbox.id, command, timeout_seconds=1.0, escaped=remaining.append))
+    chunks = list(host.streams.exec(sandbox.id, command, timeout_seconds=1.0, escaped=remaining.append))
     if NEWER and chunks[-1] == Chunk("exit", b"0"):
         assert chunks[:-1] == [Chunk("stdout", b"begun\n")]
     else:
         assert (chunks[-2:], remaining) == ([Chunk("timeout", b""), Chunk("exit", b"124")], [])
-        assert "sleep 4321" not in processes(world, sandbox)
+        assert "sleep 4321" not in processes(host, sandbox)
 
 
 # A process of its own session, whose first thread ends: for the rest of its life the host shows it as a zombie.
@@ -191,55 +191,55 @@ ctypes.CDLL(None).syscall({"x86_64": 60}.get(os.uname().machine, 93), 0)
 """
 
 
-def test_a_process_without_first_thread_is_killed(world: World) -> None:
-    sandbox = world.running(world.new_uid(), image="paddock/python:1")
-    ends, remaining = in_time(world, sandbox, ["python3", "-c", HEADLESS], 3)
+def test_a_process_without_first_thread_is_killed(host: EngineHost) -> None:
+    sandbox = host.running(host.new_uid(), image="paddock/python:1")
+    ends, remaining = in_time(host, sandbox, ["python3", "-c", HEADLESS], 3)
     assert (ends, remaining) == (["timeout", "exit"], [])
-    observed, _, _ = read_all(world.streams.exec(sandbox.id, ["sh", "-c", "cat /proc/[0-9]*/task/*/stat"]))
+    observed, _, _ = read_all(host.streams.exec(sandbox.id, ["sh", "-c", "cat /proc/[0-9]*/task/*/stat"]))
     assert b"python3" not in observed
 
 
-def test_possible_escapes_are_counted(world: World, sandbox: Container) -> None:
-    _, remaining = in_time(world, sandbox, ["sh", "-c", "env -i setsid sleep 4321 & sleep 1000"], 3)
+def test_possible_escapes_are_counted(host: EngineHost, sandbox: Container) -> None:
+    _, remaining = in_time(host, sandbox, ["sh", "-c", "env -i setsid sleep 4321 & sleep 1000"], 3)
     assert remaining == ["processes that can't be told from the sandbox's own"]
-    assert "sleep 4321" in processes(world, sandbox)
+    assert "sleep 4321" in processes(host, sandbox)
 
 
-def test_other_commands_are_let_be(world: World, sandbox: Container) -> None:
+def test_other_commands_are_let_be(host: EngineHost, sandbox: Container) -> None:
     with contextlib.closing(
-        world.streams.exec(sandbox.id, ["sh", "-c", "echo begun; setsid sleep 5432 & wait"])
+        host.streams.exec(sandbox.id, ["sh", "-c", "echo begun; setsid sleep 5432 & wait"])
     ) as closing:
         assert next(closing).data == b"begun\n"
-        _, remaining = in_time(world, sandbox, ["sleep", "1000"])
+        _, remaining = in_time(host, sandbox, ["sleep", "1000"])
         assert remaining == []
-        assert "sleep 5432" in processes(world, sandbox)
+        assert "sleep 5432" in processes(host, sandbox)
 
 
-def test_a_disconnect_kills_processes_outside_the_group(world: World, sandbox: Container) -> None:
-    stream = world.streams.exec(sandbox.id, ["sh", "-c", "setsid sleep 4321 & echo begun; wait"])
+def test_a_disconnect_kills_processes_outside_the_group(host: EngineHost, sandbox: Container) -> None:
+    stream = host.streams.exec(sandbox.id, ["sh", "-c", "setsid sleep 4321 & echo begun; wait"])
     assert next(stream).data == b"begun\n"
     stream.close()
-    wait_for("its end", lambda: "sleep 4321" not in processes(world, sandbox))
+    wait_for("its end", lambda: "sleep 4321" not in processes(host, sandbox))
 
 
-def test_a_daemon_that_stops_has_killed_its_commands(world: World, sandbox: Container) -> None:
+def test_a_daemon_that_stops_has_killed_its_commands(host: EngineHost, sandbox: Container) -> None:
     """Its process ends with its threads: what they have not killed by then would run on, and in no record."""
-    streams = [world.streams.exec(sandbox.id, ["sleep", "4323"]) for _ in range(4)]
+    streams = [host.streams.exec(sandbox.id, ["sleep", "4323"]) for _ in range(4)]
     wait_for("they run", lambda: len(pids_of(b"sleep\x004323\x00")) == len(streams))
     readings = [begin(lambda stream=stream: list(stream)) for stream in streams]  # type: ignore[misc]
-    world.streams.close()  # type: ignore[attr-defined]
+    host.streams.close()  # type: ignore[attr-defined]
     assert pids_of(b"sleep\x004323\x00") == [], "none is alive a moment later"
     assert all("the daemon is stopping" in str(outcome(reading)) for reading in readings)
 
 
-def test_a_command_whose_shim_was_killed_is_lost(world: World, sandbox: Container) -> None:
-    attached = world.streams.exec(sandbox.id, ["sleep", "4322"])
-    detached = world.streams.exec(sandbox.id, ["sleep", "4322"])
+def test_a_command_whose_shim_was_killed_is_lost(host: EngineHost, sandbox: Container) -> None:
+    attached = host.streams.exec(sandbox.id, ["sleep", "4322"])
+    detached = host.streams.exec(sandbox.id, ["sleep", "4322"])
     assert isinstance(detached, DetachableExec)
     reading = begin(lambda: list(attached))
     detached.detach_stream()
-    adopted = begin(lambda: list(world.engine.adopted_execs.follow(detached.ref, timeout_seconds=None)))  # type: ignore[attr-defined]
-    wait_for("both run", lambda: processes(world, sandbox).count("sleep 4322") == 2)
+    adopted = begin(lambda: list(host.engine.adopted_execs.follow(detached.ref, timeout_seconds=None)))  # type: ignore[attr-defined]
+    wait_for("both run", lambda: processes(host, sandbox).count("sleep 4322") == 2)
     shim = process_of(PROC, sandbox.pid)
     assert shim is not None
     os.kill(shim.parent, signal.SIGKILL)
@@ -249,33 +249,33 @@ def test_a_command_whose_shim_was_killed_is_lost(world: World, sandbox: Containe
         assert "exit code is unknown" in str(error)
 
 
-def test_closed_stdin_is_the_end_of_a_terminals_input(world: World, sandbox: Container) -> None:
-    output, _, code = read_all(world.streams.exec(sandbox.id, ["cat"], stdin=[b"half a line"], tty=True))
+def test_closed_stdin_is_the_end_of_a_terminals_input(host: EngineHost, sandbox: Container) -> None:
+    output, _, code = read_all(host.streams.exec(sandbox.id, ["cat"], stdin=[b"half a line"], tty=True))
     assert (output.replace(b"half a line", b"").strip(), code) == (b"", b"0")
-    running = world.streams.exec(sandbox.id, ["sh", "-c", "echo ready; exec sleep 4323"], stdin=[b""], tty=True)
+    running = host.streams.exec(sandbox.id, ["sh", "-c", "echo ready; exec sleep 4323"], stdin=[b""], tty=True)
     until(running, b"ready")
-    assert "sleep 4323" in processes(world, sandbox)
+    assert "sleep 4323" in processes(host, sandbox)
     running.close()
-    wait_for("its client has left, and it has ended", lambda: "sleep 4323" not in processes(world, sandbox))
+    wait_for("its client has left, and it has ended", lambda: "sleep 4323" not in processes(host, sandbox))
 
 
-def test_a_container_that_hangs_with_a_stalled_reader_is_freed(world: World, sandbox: Container) -> None:
-    stream = world.streams.exec(sandbox.id, ["yes"])
+def test_a_container_that_hangs_with_a_stalled_reader_is_freed(host: EngineHost, sandbox: Container) -> None:
+    stream = host.streams.exec(sandbox.id, ["yes"])
     next(stream)
     wait_for("its queue is full", lambda: stream.queue.full)  # type: ignore[attr-defined]
     subprocess.run(["docker", "kill", sandbox.id], check=True, timeout=60, stdout=subprocess.DEVNULL)
-    wait_for("its end is seen", lambda: world.only(sandbox.uid).state is State.EXITED)
+    wait_for("its end is seen", lambda: host.only(sandbox.uid).state is State.EXITED)
     stream.close()
 
 
-def test_arguments_that_are_not_utf8_arrive(world: World, sandbox: Container) -> None:
+def test_arguments_that_are_not_utf8_arrive(host: EngineHost, sandbox: Container) -> None:
     odd = [b"\xff", b"a'b\n\n", b"%s\\x", "é".encode()]
     arguments = ["sh", "-c", 'for each; do printf "<%s>" "$each"; done', "sh", *map(os.fsdecode, odd)]
-    output, _, code = read_all(world.streams.exec(sandbox.id, arguments))
+    output, _, code = read_all(host.streams.exec(sandbox.id, arguments))
     assert (output, code) == (b"".join(b"<%s>" % entry for entry in odd), b"0")
 
 
-def test_a_terminal_begins_with_its_size(world: World, sandbox: Container) -> None:
+def test_a_terminal_begins_with_its_size(host: EngineHost, sandbox: Container) -> None:
     for _ in range(5):
-        output, _, code = read_all(world.streams.exec(sandbox.id, ["stty", "size"], tty=True, size=(33, 44)))
+        output, _, code = read_all(host.streams.exec(sandbox.id, ["stty", "size"], tty=True, size=(33, 44)))
         assert (output.strip(), code) == (b"33 44", b"0")

@@ -18,7 +18,7 @@ from controller.engine.kernel.resolvers import read_private_resolvers
 from controller.engine.observe.guard_watch import GuardWatch
 from controller.kinds.runtime.network import FirewallState
 from tests.conftest import HandClock
-from tests.contract.engine_worlds import docker_world
+from tests.contract.engine_hosts import docker_host
 
 FILE = Path(__file__).parents[2] / "deploy" / "paddock-guard.nft"
 Parts = list[dict[str, Any]]
@@ -184,12 +184,12 @@ def test_unchanged_rules_are_not_read_again(clock: HandClock) -> None:
 @pytest.mark.docker
 def test_an_open_engine_detects_guard_loss() -> None:
     rules = CountedRules(1)
-    with docker_world(firewall=rules) as world:
-        world.settled()
-        world.until(lambda: not world.engine.observe().unguarded)
+    with docker_host(firewall=rules) as host:
+        host.settled()
+        host.until(lambda: not host.engine.observe().unguarded)
         rules.now = FirewallState("the table is gone", lost=True)
         rules.count = 2
-        world.until(lambda: world.engine.observe().guard_lost)
+        host.until(lambda: host.engine.observe().guard_lost)
 
 
 @pytest.mark.docker

@@ -17,7 +17,7 @@ from controller.kinds.planning.outcome import Waiting
 from controller.kinds.runtime.container import Limits
 from controller.kinds.runtime.probe import Probe, Watch
 from controller.ports import StreamError
-from tests.contract.engine_worlds import DockerHand, WallClock, World, docker_world, ok, read_all
+from tests.contract.engine_hosts import DockerHand, EngineHost, WallClock, docker_host, ok, read_all
 from tests.daemon import wait_for
 from tests.lab.engine import PrivateEngine, private_engine
 from tests.lab.hanging import TOO_LONG, answers, frozen, stalled_attach
@@ -34,25 +34,25 @@ def private() -> Iterator[PrivateEngine]:
 
 
 @pytest.fixture
-def world(private: PrivateEngine) -> Iterator[World]:
+def host(private: PrivateEngine) -> Iterator[EngineHost]:
     options = {"pauses_seconds": (0.1, 0.5), "call_timeout_seconds": CALL_SECONDS, "observe_seconds": 1.0}
-    with docker_world(private.base_url, hand=DockerHand(private.base_url), **options) as created:
+    with docker_host(private.base_url, hand=DockerHand(private.base_url), **options) as created:
         yield created.settled()
 
 
-def several(world: World, count: int) -> list[Container]:
-    return [world.running(world.new_uid()) for _ in range(count)]
+def several(host: EngineHost, count: int) -> list[Container]:
+    return [host.running(host.new_uid()) for _ in range(count)]
 
 
-def hangs(world: World, sandbox: Container) -> bool:
-    return world.state(sandbox.uid) == "unknown"
+def hangs(host: EngineHost, sandbox: Container) -> bool:
+    return host.state(sandbox.uid) == "unknown"
 
 
-def test_a_new_daemon_observes_all_but_hanging(private: PrivateEngine, world: World) -> None:
-    hung, running = several(world, 6), world.running(world.new_uid())
+def test_a_new_daemon_observes_all_but_hanging(private: PrivateEngine, host: EngineHost) -> None:
+    hung, running = several(host, 6), host.running(host.new_uid())
     with frozen(private, *(container.id for container in hung)):
         later = DockerEngine(
-            world.instance_id,
+            host.instance_id,
             base_url=private.base_url,
             clock=WallClock(),
             call_timeout_seconds=CALL_SECONDS,
@@ -66,79 +66,79 @@ def test_a_new_daemon_observes_all_but_hanging(private: PrivateEngine, world: Wo
             assert [container.state for container in containers[running.uid]] == [State.RUNNING]
             assert [containers[container.uid][0].state for container in hung] == [State.UNKNOWN] * 6
     for entry in hung:
-        world.until(lambda each=entry: world.state(each.uid) == "exited", 60)
+        host.until(lambda each=entry: host.state(each.uid) == "exited", 60)
 
 
-def test_hanging_containers_block_neither_resyncs_nor_events(private: PrivateEngine, world: World) -> None:
-    stalled, stopped = world.running(world.new_uid(), command=("yes",)), *several(world, 1)
-    running = world.running(world.new_uid())
+def test_hanging_containers_block_neither_resyncs_nor_events(private: PrivateEngine, host: EngineHost) -> None:
+    stalled, stopped = host.running(host.new_uid(), command=("yes",)), *several(host, 1)
+    running = host.running(host.new_uid())
     with frozen(private, stopped.id):
         for _ in range(20):
             with stalled_attach(private, stalled.id):
-                now = world.engine.observe_now(full=True)
+                now = host.engine.observe_now(full=True)
                 assert not now.blind
                 assert now.containers[stopped.uid][0].state is State.UNKNOWN
                 assert now.containers[running.uid][0].state is State.RUNNING
                 if now.containers[stalled.uid][0].state is State.UNKNOWN:
-                    world.hand.kill(running.name)
-                    world.until(lambda: world.state(running.uid) == "exited")
-                    ok(world.engine.act(StartContainer(running.uid, running.name, "a test", running.id)))
-                    assert world.state(running.uid) == "running"
+                    host.hand.kill(running.name)
+                    host.until(lambda: host.state(running.uid) == "exited")
+                    ok(host.engine.act(StartContainer(running.uid, running.name, "a test", running.id)))
+                    assert host.state(running.uid) == "running"
                     return
             private.docker("start", stalled.id)  # the engine gave the client up
     pytest.fail("no stalled client made its container hang")
 
 
-def test_calls_for_a_hanging_container_are_refused(private: PrivateEngine, world: World) -> None:
-    (hung,) = several(world, 1)
+def test_calls_for_a_hanging_container_are_refused(private: PrivateEngine, host: EngineHost) -> None:
+    (hung,) = several(host, 1)
     removal = RemoveContainer(hung.uid, hung.name, hung.id, "a test")
     with frozen(private, hung.id):
-        world.engine.observe_now(full=True)
-        assert hangs(world, hung)
-        outcome = world.engine.act(removal)
+        host.engine.observe_now(full=True)
+        assert hangs(host, hung)
+        outcome = host.engine.act(removal)
         assert isinstance(outcome, Waiting)
         assert outcome.reason == "Unreadable"
-        assert isinstance(world.engine.act(SignalContainer(hung.uid, hung.name, hung.id, "KILL", "a test")), Waiting)
-        for ask in (lambda: world.streams.exec(hung.id, ["true"]), lambda: world.streams.logs(hung.id)):
+        assert isinstance(host.engine.act(SignalContainer(hung.uid, hung.name, hung.id, "KILL", "a test")), Waiting)
+        for ask in (lambda: host.streams.exec(hung.id, ["true"]), lambda: host.streams.logs(hung.id)):
             with pytest.raises(StreamError, match="does not answer for it"):
                 ask()
-        assert "does not answer for it" in world.engine.observe_container(hung.id)
-    world.until(lambda: world.state(hung.uid) == "exited", 60)
-    ok(world.engine.act(removal))
-    assert world.view(hung.uid) == ()
+        assert "does not answer for it" in host.engine.observe_container(hung.id)
+    host.until(lambda: host.state(hung.uid) == "exited", 60)
+    ok(host.engine.act(removal))
+    assert host.view(hung.uid) == ()
 
 
 @pytest.mark.parametrize("where", ["program", "folder"])
-def test_a_command_with_a_stuck_error_is_killed(private: PrivateEngine, world: World, where: str) -> None:
-    sandbox = world.running(world.new_uid())
+def test_a_command_with_a_stuck_error_is_killed(private: PrivateEngine, host: EngineHost, where: str) -> None:
+    sandbox = host.running(host.new_uid())
     program, folder = (TOO_LONG, "") if where == "program" else ("true", TOO_LONG)
-    _, answer, code = read_all(world.streams.exec(sandbox.id, [program], working_dir=folder))
+    _, answer, code = read_all(host.streams.exec(sandbox.id, [program], working_dir=folder))
     assert answer.startswith((b"executable ", b"working folder ", b"exec", b"chdir"))
     assert code in (b"126", b"127", b"128")  # as the engine has it
     assert answers(private, sandbox.id, 10)
-    world.until(lambda: world.state(sandbox.uid) == "running")
-    assert read_all(world.streams.exec(sandbox.id, ["echo", "hello"]))[0] == b"hello\n"
+    host.until(lambda: host.state(sandbox.uid) == "running")
+    assert read_all(host.streams.exec(sandbox.id, ["echo", "hello"]))[0] == b"hello\n"
 
 
-def test_a_probe_with_a_stuck_error_fails(world: World) -> None:
-    sandbox = world.running(world.new_uid())
+def test_a_probe_with_a_stuck_error_fails(host: EngineHost) -> None:
+    sandbox = host.running(host.new_uid())
     probe = Probe.model_validate({"exec": {"command": ["true"]}, "timeoutSeconds": 60})
     assert probe.exec is not None
     stored = probe.exec.model_copy(update={"command": (TOO_LONG,)})  # as an older daemon stored it
     watch = Watch(
         "liveness", probe.model_copy(update={"exec": stored}), (sandbox.id, sandbox.started_at), sandbox.pid, 0.0
     )
-    assert world.probes.probe(watch).outcome == "failure"
-    world.until(lambda: world.state(sandbox.uid) == "running")
+    assert host.probes.probe(watch).outcome == "failure"
+    host.until(lambda: host.state(sandbox.uid) == "running")
 
 
 @pytest.mark.skipif("PADDOCK_TEST_NEWER" in os.environ, reason="newer engines answer all the same")
-def test_a_stuck_out_of_band_exec_is_killed(private: PrivateEngine, world: World) -> None:
-    sandbox = world.running(world.new_uid(), limits=Limits(cpu_millicores=500, memory_bytes=64 << 20, pids=64))
+def test_a_stuck_out_of_band_exec_is_killed(private: PrivateEngine, host: EngineHost) -> None:
+    sandbox = host.running(host.new_uid(), limits=Limits(cpu_millicores=500, memory_bytes=64 << 20, pids=64))
     requested = ["docker", "-H", private.base_url, "exec", sandbox.id, TOO_LONG]
     with subprocess.Popen(requested, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as out_of_band:
         wait_for("it hangs", lambda: not answers(private, sandbox.id))
-        world.engine.observe_now(full=True)
+        host.engine.observe_now(full=True)
         assert out_of_band.wait(60) in (126, 127)
-    world.until(lambda: world.state(sandbox.uid) == "running")
-    ok(world.engine.act(RemoveContainer(sandbox.uid, sandbox.name, sandbox.id, "a test")))
+    host.until(lambda: host.state(sandbox.uid) == "running")
+    ok(host.engine.act(RemoveContainer(sandbox.uid, sandbox.name, sandbox.id, "a test")))

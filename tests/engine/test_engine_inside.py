@@ -12,7 +12,7 @@ import pytest
 from controller.engine.kernel.inside import parse_mounts, read_inside
 from controller.kinds.observed.inside import NAMESPACES
 from controller.policy.attest.attest import differing, facts
-from tests.contract.engine_worlds import World, docker_world
+from tests.contract.engine_hosts import EngineHost, docker_host
 from tests.contract.test_engine_attest import rendered, run
 from tests.daemon import docker, running
 from tests.e2e.test_sandbox import container, ready, sandbox_document
@@ -82,16 +82,16 @@ def test_an_ending_process_shares_no_namespaces(tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def world() -> Iterator[World]:
-    with docker_world() as created:
+def host() -> Iterator[EngineHost]:
+    with docker_host() as created:
         yield created.settled()
 
 
 @pytest.mark.docker
-def test_an_interface_put_into_a_sandbox_is_told(world: World) -> None:
-    config, uid = rendered("full-isolation"), world.new_uid()
-    run(world, uid, config)
-    observed = world.only(uid)
+def test_an_interface_put_into_a_sandbox_is_told(host: EngineHost) -> None:
+    config, uid = rendered("full-isolation"), host.new_uid()
+    run(host, uid, config)
+    observed = host.only(uid)
     link = ["ip", "link", "add", "name", "p0", "type", "veth", "peer", "name", "p1"]
     subprocess.run(["nsenter", "--target", str(observed.pid), "--net", *link], check=True)
     assert (
@@ -101,11 +101,11 @@ def test_an_interface_put_into_a_sandbox_is_told(world: World) -> None:
 
 
 @pytest.mark.docker
-def test_reading_is_quick(world: World) -> None:
+def test_reading_is_quick(host: EngineHost) -> None:
     """Under 15 ms, by processor time: the machine may be busy otherwise."""
-    uid = world.new_uid()
-    run(world, uid, rendered("full-isolation"))
-    observed, start = world.only(uid), time.process_time()
+    uid = host.new_uid()
+    run(host, uid, rendered("full-isolation"))
+    observed, start = host.only(uid), time.process_time()
     for _ in range(100):
         read_inside(observed.pid, observed.id)
     assert time.process_time() - start < 1.5

@@ -8,7 +8,7 @@ import pytest
 from controller.engine.usage.memory_folders import read_memory_folders
 from controller.kinds.observed.observed import Container
 from controller.kinds.runtime.container import Tmpfs
-from tests.contract.engine_worlds import World, docker_world
+from tests.contract.engine_hosts import EngineHost, docker_host
 from tests.daemon import docker
 
 pytestmark = pytest.mark.docker
@@ -17,14 +17,14 @@ TMP, DATA = "/tmp", "/tmp/inner/data"
 
 
 @pytest.fixture(scope="module")
-def world() -> Iterator[World]:
-    with docker_world() as created:
+def host() -> Iterator[EngineHost]:
+    with docker_host() as created:
         yield created.settled()
 
 
 @pytest.fixture
-def sandbox(world: World) -> Container:
-    return world.running(world.new_uid(), tmpfs=(Tmpfs(TMP, 4 * MIB), Tmpfs(DATA, 8 * MIB)))
+def sandbox(host: EngineHost) -> Container:
+    return host.running(host.new_uid(), tmpfs=(Tmpfs(TMP, 4 * MIB), Tmpfs(DATA, 8 * MIB)))
 
 
 def shares(sandbox: Container) -> dict[str, int]:

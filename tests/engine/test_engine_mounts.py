@@ -11,7 +11,7 @@ import pytest
 from controller.kinds.observed.observed import Container
 from controller.kinds.planning.action import RemoveContainer, StartContainer
 from controller.kinds.runtime.mount import BindMounts, HostRoot, Mount, Slot
-from tests.contract.engine_worlds import World, docker_world, ok, read_all
+from tests.contract.engine_hosts import EngineHost, docker_host, ok, read_all
 from tests.mounts import unmount_below
 
 pytestmark = pytest.mark.docker
@@ -34,72 +34,72 @@ def project() -> Iterator[Path]:
 
 
 @pytest.fixture
-def world(project: Path, tmp_path: Path) -> Iterator[World]:
+def host(project: Path, tmp_path: Path) -> Iterator[EngineHost]:
     roots = (HostRoot(path=str(project.parent)),)
     try:
-        with docker_world(host_roots=roots, mounts_dir=tmp_path / "mounts") as created:
+        with docker_host(host_roots=roots, mounts_dir=tmp_path / "mounts") as created:
             yield created.settled()
     finally:
         unmount_below(tmp_path)
 
 
-def claimed(world: World, project: Path, *, read_only: bool = False) -> Container:
+def claimed(host: EngineHost, project: Path, *, read_only: bool = False) -> Container:
     """A sandbox that ran before the folder was mounted."""
-    uid = world.new_uid()
-    create = world.create(uid, image="paddock/python:1", user="20000:20000", slots=SLOTS)
+    uid = host.new_uid()
+    create = host.create(uid, image="paddock/python:1", user="20000:20000", slots=SLOTS)
     mount = Mount("/work", "host", str(project), read_only)
     bind = BindMounts(uid, create.config.name, "default", create.config.image, "20000:20000", SLOTS, (), "a test")
-    ok(world.engine.act(bind))
-    ok(world.engine.act(create))
-    ok(world.engine.act(StartContainer(uid, create.config.name, "a test")))
-    ok(world.engine.act(replace(bind, mounts=(mount,), container_id=world.only(uid).id)))
-    return world.only(uid)
+    ok(host.engine.act(bind))
+    ok(host.engine.act(create))
+    ok(host.engine.act(StartContainer(uid, create.config.name, "a test")))
+    ok(host.engine.act(replace(bind, mounts=(mount,), container_id=host.only(uid).id)))
+    return host.only(uid)
 
 
-def said(world: World, sandbox: Container, script: str) -> tuple[str, str]:
-    out, err, _ = read_all(world.streams.exec(sandbox.id, ["sh", "-c", script]))
+def said(host: EngineHost, sandbox: Container, script: str) -> tuple[str, str]:
+    out, err, _ = read_all(host.streams.exec(sandbox.id, ["sh", "-c", script]))
     return out.decode(), err.decode()
 
 
-def test_the_sandbox_acts_as_the_folders_owner(world: World, project: Path) -> None:
-    sandbox = claimed(world, project)
+def test_the_sandbox_acts_as_the_folders_owner(host: EngineHost, project: Path) -> None:
+    sandbox = claimed(host, project)
     out, err = said(
-        world, sandbox, "cat /work/own; echo new > /work/new; mkdir /work/d; stat -c %u:%g /work /work/shadow"
+        host, sandbox, "cat /work/own; echo new > /work/new; mkdir /work/d; stat -c %u:%g /work /work/shadow"
     )
     assert (out.splitlines(), err) == (["own", "20000:20000", "65534:65534"], "")
     statuses = [(project / name).stat() for name in ("new", "d")]
     assert [(status.st_uid, status.st_gid) for status in statuses] == [(OWNER, OWNER)] * 2
-    _, err = said(world, sandbox, "cat /work/shadow")
+    _, err = said(host, sandbox, "cat /work/shadow")
     assert "Permission denied" in err
-    _, err = said(world, sandbox, "chmod 777 /work/shadow")
+    _, err = said(host, sandbox, "chmod 777 /work/shadow")
     assert "not permitted" in err or "too large" in err
 
 
-def test_links_stay_inside_and_devices_are_inert(world: World, project: Path) -> None:
+def test_links_stay_inside_and_devices_are_inert(host: EngineHost, project: Path) -> None:
     os.mknod(project / "null", 0o020666, os.makedev(1, 3))
-    sandbox = claimed(world, project)
-    out, _ = said(world, sandbox, "cat /work/out")
+    sandbox = claimed(host, project)
+    out, _ = said(host, sandbox, "cat /work/out")
     assert out.strip() == "box", "the box's own /etc/hostname, not the host's"
-    _, err = said(world, sandbox, "echo x > /work/null")
+    _, err = said(host, sandbox, "echo x > /work/null")
     assert "Permission denied" in err
-    out, _ = said(world, sandbox, "grep ' /work ' /proc/self/mountinfo | tail -1")
+    out, _ = said(host, sandbox, "grep ' /work ' /proc/self/mountinfo | tail -1")
     assert "nosuid,nodev" in out
 
 
-def test_a_read_only_mount_can_not_be_written(world: World, project: Path) -> None:
-    sandbox = claimed(world, project, read_only=True)
-    _, err = said(world, sandbox, "touch /work/new; mount -o remount,rw /work; umount /work; rm /work/own")
+def test_a_read_only_mount_can_not_be_written(host: EngineHost, project: Path) -> None:
+    sandbox = claimed(host, project, read_only=True)
+    _, err = said(host, sandbox, "touch /work/new; mount -o remount,rw /work; umount /work; rm /work/own")
     assert "Read-only file system" in err
     assert not (project / "new").exists()
     assert (project / "own").exists()
 
 
-def test_restart_and_removal_keep_the_host_folder(world: World, project: Path) -> None:
-    sandbox = claimed(world, project)
-    world.hand.api.restart(sandbox.id, timeout=0)  # type: ignore[attr-defined]
-    world.engine.observe_now(full=True)
-    out, _ = said(world, world.only(sandbox.uid), "cat /work/own")
+def test_restart_and_removal_keep_the_host_folder(host: EngineHost, project: Path) -> None:
+    sandbox = claimed(host, project)
+    host.hand.api.restart(sandbox.id, timeout=0)  # type: ignore[attr-defined]
+    host.engine.observe_now(full=True)
+    out, _ = said(host, host.only(sandbox.uid), "cat /work/own")
     assert out == "own\n"
-    ok(world.engine.act(RemoveContainer(sandbox.uid, sandbox.name, sandbox.id, "a test")))
+    ok(host.engine.act(RemoveContainer(sandbox.uid, sandbox.name, sandbox.id, "a test")))
     assert (project / "own").read_text() == "own\n"
     assert str(project) not in Path("/proc/self/mountinfo").read_text(), "nothing stays mounted"

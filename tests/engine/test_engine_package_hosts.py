@@ -17,7 +17,7 @@ from controller.engine.kernel.package_hosts import (
 from controller.kinds.runtime.package_hosts import Registries
 from controller.ports import NullMeter
 from controller.settings import Settings
-from tests.contract.engine_worlds import SOCKET, TINY
+from tests.contract.engine_hosts import SOCKET, TINY
 
 ALL = ("pip", "npm", "apt")
 

@@ -18,7 +18,7 @@ from controller.kinds.planning.action import PauseContainer, RemoveContainer, Un
 from controller.kinds.planning.outcome import Ok
 from controller.kinds.runtime.container import Limits
 from controller.ports import StreamError
-from tests.contract.engine_worlds import DockerHand, World, docker_world
+from tests.contract.engine_hosts import DockerHand, EngineHost, docker_host
 from tests.daemon import wait_for
 from tests.lab.engine import PrivateEngine, private_engine
 
@@ -34,16 +34,16 @@ def private() -> Iterator[PrivateEngine]:
 
 
 @contextmanager
-def opened(private: PrivateEngine, call_timeout_seconds: float) -> Iterator[World]:
+def opened(private: PrivateEngine, call_timeout_seconds: float) -> Iterator[EngineHost]:
     options = {"pauses_seconds": (0.1, 0.5), "call_timeout_seconds": call_timeout_seconds}
-    with docker_world(private.base_url, hand=DockerHand(private.base_url), **options) as world:
-        yield world.settled()
+    with docker_host(private.base_url, hand=DockerHand(private.base_url), **options) as host:
+        yield host.settled()
 
 
 @pytest.fixture
-def world(private: PrivateEngine) -> Iterator[World]:
-    with opened(private, WAITS_SECONDS) as world:
-        yield world
+def host(private: PrivateEngine) -> Iterator[EngineHost]:
+    with opened(private, WAITS_SECONDS) as host:
+        yield host
 
 
 @contextmanager
@@ -89,52 +89,52 @@ def stuck(private: PrivateEngine, sandbox: Container) -> None:
     raise AssertionError("the engine did not come to stand: is this test still of use?")
 
 
-def test_it_is_freed_and_all_else_goes_on(private: PrivateEngine, world: World) -> None:
-    uid, second = world.new_uid(), world.new_uid()
-    sandbox = world.running(uid)
-    world.running(second)
+def test_it_is_freed_and_all_else_goes_on(private: PrivateEngine, host: EngineHost) -> None:
+    uid, second = host.new_uid(), host.new_uid()
+    sandbox = host.running(uid)
+    host.running(second)
     stuck(private, sandbox)
-    world.engine.observe_now(full=True)
-    world.until(lambda: world.state(uid) == "paused", 30)
+    host.engine.observe_now(full=True)
+    host.until(lambda: host.state(uid) == "paused", 30)
     wait_for("it answers again", lambda: not stands(private, sandbox))
-    assert not world.engine.observe().blind
-    assert world.state(second) == "running"
+    assert not host.engine.observe().blind
+    assert host.state(second) == "running"
     unpausing = UnpauseContainer(uid, sandbox.name, sandbox.id, "a test")
-    wait_for("it goes on", lambda: world.engine.act(unpausing) == Ok(sandbox.id))
+    wait_for("it goes on", lambda: host.engine.act(unpausing) == Ok(sandbox.id))
     assert private.docker("exec", sandbox.id, "echo", "hello") == "hello"
 
 
-def test_one_that_is_to_go_goes(private: PrivateEngine, world: World) -> None:
-    uid = world.new_uid()
-    sandbox = world.running(uid)
+def test_one_that_is_to_go_goes(private: PrivateEngine, host: EngineHost) -> None:
+    uid = host.new_uid()
+    sandbox = host.running(uid)
     stuck(private, sandbox)
     removal = RemoveContainer(uid, sandbox.name, sandbox.id, "a test")
-    wait_for("it is removed", lambda: isinstance(world.engine.act(removal), Ok))
+    wait_for("it is removed", lambda: isinstance(host.engine.act(removal), Ok))
     assert sandbox.id not in private.docker("ps", "-aq", "--no-trunc").split()
 
 
 def test_it_is_freed_before_any_call_times_out(private: PrivateEngine) -> None:
     """Wait for the engine's event of the pause."""
-    with opened(private, call_timeout_seconds=200) as world:
-        sandbox = world.running(world.new_uid())
+    with opened(private, call_timeout_seconds=200) as host:
+        sandbox = host.running(host.new_uid())
         stuck(private, sandbox)
         wait_for("it is freed", lambda: not stands(private, sandbox))
 
 
 def test_a_pause_waits_for_exec_starts(private: PrivateEngine) -> None:
-    with opened(private, call_timeout_seconds=30) as world:
-        paused_again_and_again(world)
+    with opened(private, call_timeout_seconds=30) as host:
+        paused_again_and_again(host)
 
 
-def paused_again_and_again(world: World) -> None:
-    uid = world.new_uid()
-    sandbox = world.running(uid, limits=ROOMY)
+def paused_again_and_again(host: EngineHost) -> None:
+    uid = host.new_uid()
+    sandbox = host.running(uid, limits=ROOMY)
     over, end, wrong = threading.Event(), [], []
 
     def run() -> None:
         while not over.is_set():
             try:
-                end.append(list(world.streams.exec(sandbox.id, ["echo", "hello"])))
+                end.append(list(host.streams.exec(sandbox.id, ["echo", "hello"])))
             except StreamError as error:
                 if "paused" not in str(error):
                     wrong.append(str(error))
@@ -147,8 +147,8 @@ def paused_again_and_again(world: World) -> None:
         for _ in range(12):
             before = len(end)
             wait_for("commands end", lambda before=before: len(end) > before + 1)
-            assert world.engine.act(PauseContainer(uid, sandbox.name, sandbox.id, "a test")) == Ok(sandbox.id)
-            assert world.engine.act(UnpauseContainer(uid, sandbox.name, sandbox.id, "a test")) == Ok(sandbox.id)
+            assert host.engine.act(PauseContainer(uid, sandbox.name, sandbox.id, "a test")) == Ok(sandbox.id)
+            assert host.engine.act(UnpauseContainer(uid, sandbox.name, sandbox.id, "a test")) == Ok(sandbox.id)
     finally:
         over.set()
         for entry in threads:

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from controller.ports import StreamError
-from tests.contract.engine_worlds import World, docker_world
+from tests.contract.engine_hosts import EngineHost, docker_host
 from tests.daemon import wait_for
 
 pytestmark = pytest.mark.docker
@@ -26,14 +26,14 @@ threading.Thread(target=serve, args=(socket.AF_INET, ("127.0.0.1", 8500))).start
 
 
 @pytest.fixture
-def world() -> Iterator[World]:
-    with docker_world() as created:
+def host() -> Iterator[EngineHost]:
+    with docker_host() as created:
         yield created.settled()
 
 
-def test_a_port_of_a_sandbox_without_network(world: World) -> None:
-    sandbox = world.running(world.new_uid(), image="paddock/python:1", command=("python3", "-c", SERVER))
-    ports = world.engine.ports  # type: ignore[attr-defined]
+def test_a_port_of_a_sandbox_without_network(host: EngineHost) -> None:
+    sandbox = host.running(host.new_uid(), image="paddock/python:1", command=("python3", "-c", SERVER))
+    ports = host.engine.ports  # type: ignore[attr-defined]
 
     def connected() -> object:
         try:
@@ -52,6 +52,6 @@ def test_a_port_of_a_sandbox_without_network(world: World) -> None:
         ports.connect(sandbox, 8501)
     with pytest.raises(StreamError, match="no longer belongs to container"):
         ports.connect(replace(sandbox, pid=os.getpid()), 8500)
-    world.hand.kill(sandbox.name)
+    host.hand.kill(sandbox.name)
     with pytest.raises(StreamError, match="can't be reached"):
         wait_for("it is gone", lambda: ports.connect(sandbox, 8500) and None)

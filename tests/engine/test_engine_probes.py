@@ -11,7 +11,7 @@ from controller.engine.kernel.network_namespace import NetworkUnreachable, socke
 from controller.kinds.observed.observed import Container
 from controller.kinds.runtime.container import Limits
 from controller.kinds.runtime.probe import Probe, ProbeResult, Watch
-from tests.contract.engine_worlds import World, docker_world
+from tests.contract.engine_hosts import EngineHost, docker_host
 
 pytestmark = pytest.mark.docker
 
@@ -49,17 +49,17 @@ print("up", flush=True)
 
 
 @pytest.fixture(scope="module")
-def world() -> Iterator[World]:
-    with docker_world() as created:
+def host() -> Iterator[EngineHost]:
+    with docker_host() as created:
         yield created.settled()
 
 
 @pytest.fixture(scope="module")
-def sandbox(world: World) -> Container:
+def sandbox(host: EngineHost) -> Container:
     limits = Limits(cpu_millicores=1000, memory_bytes=128 << 20, pids=64)
     command = ("python3", "-c", SERVER)
-    running = world.running(world.new_uid(), image="paddock/python:1", command=command, limits=limits)
-    for chunk in world.streams.logs(running.id, follow=True):
+    running = host.running(host.new_uid(), image="paddock/python:1", command=command, limits=limits)
+    for chunk in host.streams.logs(running.id, follow=True):
         assert b"up" in chunk.data
         break
     return running
@@ -83,28 +83,26 @@ HTTP = {
 
 
 @pytest.mark.parametrize("port", HTTP)
-def test_http(world: World, sandbox: Container, port: int) -> None:
-    assert world.probes.probe(watch(sandbox, httpGet={"port": port, "path": "/ready"})) == HTTP[port]
+def test_http(host: EngineHost, sandbox: Container, port: int) -> None:
+    assert host.probes.probe(watch(sandbox, httpGet={"port": port, "path": "/ready"})) == HTTP[port]
 
 
-def test_tcp(world: World, sandbox: Container) -> None:
-    assert world.probes.probe(watch(sandbox, tcpSocket={"port": 8007})) == ProbeResult("success")
-    assert world.probes.probe(watch(sandbox, tcpSocket={"port": 8009})).outcome == "failure"
+def test_tcp(host: EngineHost, sandbox: Container) -> None:
+    assert host.probes.probe(watch(sandbox, tcpSocket={"port": 8007})) == ProbeResult("success")
+    assert host.probes.probe(watch(sandbox, tcpSocket={"port": 8009})).outcome == "failure"
 
 
-def test_https_to_what_is_no_tls_fails(world: World, sandbox: Container) -> None:
-    assert world.probes.probe(watch(sandbox, httpGet={"port": 8001, "scheme": "HTTPS"})).outcome == "failure"
+def test_https_to_what_is_no_tls_fails(host: EngineHost, sandbox: Container) -> None:
+    assert host.probes.probe(watch(sandbox, httpGet={"port": 8001, "scheme": "HTTPS"})).outcome == "failure"
 
 
-def test_a_command_that_never_stops_talking_is_ended(world: World, sandbox: Container) -> None:
+def test_a_command_that_never_stops_talking_is_ended(host: EngineHost, sandbox: Container) -> None:
     talk = ["python3", "-c", "while True: print('x' * 4096)"]
     document = {"exec": {"command": talk}, "timeoutSeconds": 30}
-    assert world.probes.probe(watch(sandbox, **document)) == ProbeResult(
-        "failure", "the command wrote more than 64 KiB"
-    )
+    assert host.probes.probe(watch(sandbox, **document)) == ProbeResult("failure", "the command wrote more than 64 KiB")
 
 
-def test_no_thread_stays_in_the_sandbox(world: World, sandbox: Container) -> None:
+def test_no_thread_stays_in_the_sandbox(host: EngineHost, sandbox: Container) -> None:
     socket_in(sandbox.pid, sandbox.id).close()
     assert not any(thread.name == "engine-netns" for thread in threading.enumerate())
 

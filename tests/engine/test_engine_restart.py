@@ -14,7 +14,7 @@ from controller.engine.engine import DockerEngine
 from controller.kinds.planning.action import RemoveContainer, StartContainer
 from controller.kinds.planning.outcome import START_BLOCKED, Ok, Transient
 from controller.plan.sandbox.deaths import end_of
-from tests.contract.engine_worlds import DockerHand, WallClock, World, docker_world, ok
+from tests.contract.engine_hosts import DockerHand, EngineHost, WallClock, docker_host, ok
 from tests.daemon import wait_for
 from tests.instance_states import instance_state
 from tests.lab.engine import PrivateEngine, private_engine
@@ -37,61 +37,61 @@ def restoring() -> Iterator[PrivateEngine]:
 
 
 @contextmanager
-def world_of(private: PrivateEngine) -> Iterator[World]:
+def host_of(private: PrivateEngine) -> Iterator[EngineHost]:
     options = {"pauses_seconds": (0.1, 0.5), "call_timeout_seconds": 3}
-    with docker_world(private.base_url, hand=DockerHand(private.base_url), **options) as world:
-        yield world.settled()
+    with docker_host(private.base_url, hand=DockerHand(private.base_url), **options) as host:
+        yield host.settled()
 
 
 @pytest.fixture
-def world(private: PrivateEngine) -> Iterator[World]:
-    with world_of(private) as world:
-        yield world
+def host(private: PrivateEngine) -> Iterator[EngineHost]:
+    with host_of(private) as host:
+        yield host
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
-def test_exits_due_to_the_engine_are_known(private: PrivateEngine, world: World, number: signal.Signals) -> None:
-    uid = world.new_uid()
-    world.running(uid)
+def test_exits_due_to_the_engine_are_known(private: PrivateEngine, host: EngineHost, number: signal.Signals) -> None:
+    uid = host.new_uid()
+    host.running(uid)
     private.end(number)
-    world.until(lambda: world.engine.observe().blind)
+    host.until(lambda: host.engine.observe().blind)
     private.start()
-    world.until(lambda: not world.engine.observe().blind and world.state(uid) == "exited", 60)
-    assert end_of(world.only(uid), instance_state(), world.engine.observe().lost).reason == "EngineLost"
+    host.until(lambda: not host.engine.observe().blind and host.state(uid) == "exited", 60)
+    assert end_of(host.only(uid), instance_state(), host.engine.observe().lost).reason == "EngineLost"
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
 def test_what_outlives_its_engine_is_not_lost(restoring: PrivateEngine, number: signal.Signals) -> None:
-    with world_of(restoring) as world:
-        world.until(lambda: world.engine.observe().facts.live_restore)
-        uid = world.new_uid()
-        before, lost = world.running(uid), world.engine.observe().lost
+    with host_of(restoring) as host:
+        host.until(lambda: host.engine.observe().facts.live_restore)
+        uid = host.new_uid()
+        before, lost = host.running(uid), host.engine.observe().lost
         restoring.end(number)
-        world.until(lambda: world.engine.observe().blind)
+        host.until(lambda: host.engine.observe().blind)
         restoring.start()
-        world.until(lambda: not world.engine.observe().blind, 60)
-        assert (world.only(uid).pid, world.state(uid)) == (before.pid, "running")
-        assert world.engine.observe().lost == lost
+        host.until(lambda: not host.engine.observe().blind, 60)
+        assert (host.only(uid).pid, host.state(uid)) == (before.pid, "running")
+        assert host.engine.observe().lost == lost
 
 
-def test_exits_due_to_the_host_are_known(private: PrivateEngine, world: World) -> None:
-    uid = world.new_uid()
-    world.running(uid)
+def test_exits_due_to_the_host_are_known(private: PrivateEngine, host: EngineHost) -> None:
+    uid = host.new_uid()
+    host.running(uid)
     private.crash_host()
-    world.until(lambda: world.engine.observe().blind)
+    host.until(lambda: host.engine.observe().blind)
     private.start()
-    world.until(lambda: not world.engine.observe().blind and world.state(uid) == "exited", 60)
-    assert end_of(world.only(uid), instance_state(), world.engine.observe().lost).reason == "EngineLost"
+    host.until(lambda: not host.engine.observe().blind and host.state(uid) == "exited", 60)
+    assert end_of(host.only(uid), instance_state(), host.engine.observe().lost).reason == "EngineLost"
 
 
-def test_a_later_daemon_knows_the_downtime(private: PrivateEngine, world: World) -> None:
-    uid = world.new_uid()
-    world.running(uid)
-    world.engine.close()
+def test_a_later_daemon_knows_the_downtime(private: PrivateEngine, host: EngineHost) -> None:
+    uid = host.new_uid()
+    host.running(uid)
+    host.engine.close()
     private.end()
     private.start()
-    later = DockerEngine(world.instance_id, base_url=private.base_url, clock=WallClock())
-    again = World(world.instance_id, later, later.streams, world.hand)
+    later = DockerEngine(host.instance_id, base_url=private.base_url, clock=WallClock())
+    again = EngineHost(host.instance_id, later, later.streams, host.hand)
     try:
         again.settled()
         assert end_of(again.only(uid), instance_state(), later.observe().lost).reason == "EngineLost"
@@ -100,40 +100,40 @@ def test_a_later_daemon_knows_the_downtime(private: PrivateEngine, world: World)
 
 
 @pytest.mark.parametrize("number", [signal.SIGSTOP, signal.SIGKILL])
-def test_a_silent_engine_is_unknown_not_empty(private: PrivateEngine, world: World, number: signal.Signals) -> None:
-    uid = world.new_uid()
-    world.running(uid)
-    before = world.engine.observe().containers
+def test_a_silent_engine_is_unknown_not_empty(private: PrivateEngine, host: EngineHost, number: signal.Signals) -> None:
+    uid = host.new_uid()
+    host.running(uid)
+    before = host.engine.observe().containers
     private.freeze() if number == signal.SIGSTOP else private.end(number)
-    world.engine.request_observation()
-    world.until(lambda: world.engine.observe().blind, 60)
-    assert world.engine.observe().containers.keys() == before.keys()
+    host.engine.request_observation()
+    host.until(lambda: host.engine.observe().blind, 60)
+    assert host.engine.observe().containers.keys() == before.keys()
     private.thaw() if number == signal.SIGSTOP else private.start()
-    world.until(lambda: not world.engine.observe().blind, 60)
-    assert world.view(uid)
+    host.until(lambda: not host.engine.observe().blind, 60)
+    assert host.view(uid)
 
 
 def test_a_start_that_the_engines_death_cut_off_is_blocked_until_its_container_is_removed(
-    private: PrivateEngine, world: World
+    private: PrivateEngine, host: EngineHost
 ) -> None:
-    uid = world.new_uid()
-    box = world.made(uid)
+    uid = host.new_uid()
+    box = host.made(uid)
     start = StartContainer(uid, box.name, "a test", box.id)
     with ThreadPoolExecutor(1) as thread:
-        cut_off = thread.submit(world.engine.act, start)
+        cut_off = thread.submit(host.engine.act, start)
         wait_for("its shim runs", lambda: shims(box.id))
         private.end(signal.SIGKILL)
         assert not isinstance(cut_off.result(60), Ok)
     private.start()
-    world.until(lambda: not world.engine.observe().blind, 60)
+    host.until(lambda: not host.engine.observe().blind, 60)
     for _ in range(2):
-        blocked = world.engine.act(start)
+        blocked = host.engine.act(start)
         if NEWER and isinstance(blocked, Ok):
             return  # newer engines clear it away themselves
         assert isinstance(blocked, Transient), "the engine holds no rest of it any more: then nothing is recreated"
         assert blocked.reason == START_BLOCKED
-    ok(world.engine.act(RemoveContainer(uid, box.name, box.id, "a test")))
-    assert world.running(uid).id != box.id
+    ok(host.engine.act(RemoveContainer(uid, box.name, box.id, "a test")))
+    assert host.running(uid).id != box.id
 
 
 def shims(container_id: str) -> list[Path]:

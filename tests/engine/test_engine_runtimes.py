@@ -25,7 +25,7 @@ from controller.policy.host.host import fitted
 from controller.policy.levels.levels import Policy
 from controller.policy.sandbox import render
 from controller.ports import NullMeter
-from tests.contract.engine_worlds import SOCKET, TINY, DockerHand, World, docker_world, read_all
+from tests.contract.engine_hosts import SOCKET, TINY, DockerHand, EngineHost, docker_host, read_all
 from tests.daemon import docker, running, wait_for
 from tests.lab.engine import PrivateEngine, lab_namespaces
 
@@ -66,15 +66,15 @@ def register(folder: Path, *names: str) -> None:
     (folder / "daemon.json").write_text(json.dumps({"runtimes": runtimes}))
 
 
-def choice(world: World) -> RuntimeChoice | None:
-    return world.engine.observe().facts.runtime_choice
+def choice(host: EngineHost) -> RuntimeChoice | None:
+    return host.engine.observe().facts.runtime_choice
 
 
-def rendered(world: World, level: str) -> ContainerConfig:
+def rendered(host: EngineHost, level: str) -> ContainerConfig:
     """Return the config of a sandbox of that level that names no runtime, for this host."""
     spec = SandboxSpec.model_validate({"template": {"image": TINY, "securityLevel": level}})
     assert spec.template is not None
-    policy = fitted(Policy(), world.engine.observe().facts)
+    policy = fitted(Policy(), host.engine.observe().facts)
     return render(spec, spec.template, name="box", uid="a", policy=policy).config
 
 
@@ -91,19 +91,19 @@ def engine(private_cgroups: None) -> Iterator[PrivateEngine]:
 
 
 @contextmanager
-def choosing(base_url: str) -> Iterator[World]:
-    with docker_world(base_url, hand=DockerHand(base_url), default_runtime="auto") as created:
+def choosing(base_url: str) -> Iterator[EngineHost]:
+    with docker_host(base_url, hand=DockerHand(base_url), default_runtime="auto") as created:
         yield created.settled()
 
 
 @pytest.fixture
-def world(engine: PrivateEngine) -> Iterator[World]:
+def host(engine: PrivateEngine) -> Iterator[EngineHost]:
     with choosing(engine.base_url) as created:
         yield created
 
 
 @pytest.fixture
-def any_world(request: pytest.FixtureRequest) -> Iterator[World]:
+def any_host(request: pytest.FixtureRequest) -> Iterator[EngineHost]:
     """The host's own engine if it has crun, else a private one."""
     if (
         "crun" in docker("info", "--format", "{{range $name, $_ := .Runtimes}}{{$name}} {{end}}")
@@ -112,46 +112,46 @@ def any_world(request: pytest.FixtureRequest) -> Iterator[World]:
         with choosing(SOCKET) as created:
             yield created
     else:
-        yield request.getfixturevalue("world")
+        yield request.getfixturevalue("host")
 
 
 @pytest.mark.parametrize("level", ["full-isolation", "production"])
-def test_crun_is_chosen_and_confines_as_runc(any_world: World, level: str) -> None:
-    world = any_world
-    chosen = choice(world)
+def test_crun_is_chosen_and_confines_as_runc(any_host: EngineHost, level: str) -> None:
+    host = any_host
+    chosen = choice(host)
     assert chosen is not None
     assert chosen.message == "crun: a sandbox was started with it in a trial"
     assert (chosen.runtime, chosen.reason) == ("crun", "TrialPassed")
-    config, uid = rendered(world, level), world.new_uid()
+    config, uid = rendered(host, level), host.new_uid()
     assert config.host_runtime == "crun"
     fields = ("user", "tmpfs", "seccomp", "sysctls", "shm_bytes", "capabilities", "read_only_root", "host_runtime")
-    sandbox = world.running(uid, **{name: getattr(config, name) for name in fields})
-    assert (sandbox.runtime, sandbox.limits) == ("crun", world.create(uid).config.limits)
+    sandbox = host.running(uid, **{name: getattr(config, name) for name in fields})
+    assert (sandbox.runtime, sandbox.limits) == ("crun", host.create(uid).config.limits)
     assert sandbox.inside is not None
     assert differing(facts(config, sandbox.inside)) == ""
-    assert read_all(world.streams.exec(sandbox.id, ["echo", "done"]))[0] == b"done\n"
+    assert read_all(host.streams.exec(sandbox.id, ["echo", "done"]))[0] == b"done\n"
 
 
-def test_a_lost_runtime_is_noticed_and_not_chosen_again(engine: PrivateEngine, world: World) -> None:
-    uid, other_uid = world.new_uid(), world.new_uid()
-    sandbox = world.running(uid, host_runtime="crun")
-    stale = world.create(other_uid, host_runtime="crun")
+def test_a_lost_runtime_is_noticed_and_not_chosen_again(engine: PrivateEngine, host: EngineHost) -> None:
+    uid, other_uid = host.new_uid(), host.new_uid()
+    sandbox = host.running(uid, host_runtime="crun")
+    stale = host.create(other_uid, host_runtime="crun")
     register(engine.folder)
     try:
         os.kill(engine.pid, signal.SIGHUP)
-        world.until(lambda: (now := choice(world)) is not None and now.reason == "NotRegistered")
-        assert (world.only(uid).pid, world.only(uid).runtime) == (sandbox.pid, "crun"), "what runs goes on"
-        world.engine.act(SignalContainer(uid, sandbox.name, sandbox.id, "KILL", "a test"))
-        world.until(lambda: world.state(uid) == "exited")
-        failure = world.engine.act(StartContainer(uid, sandbox.name, "a test", sandbox.id))
+        host.until(lambda: (now := choice(host)) is not None and now.reason == "NotRegistered")
+        assert (host.only(uid).pid, host.only(uid).runtime) == (sandbox.pid, "crun"), "what runs goes on"
+        host.engine.act(SignalContainer(uid, sandbox.name, sandbox.id, "KILL", "a test"))
+        host.until(lambda: host.state(uid) == "exited")
+        failure = host.engine.act(StartContainer(uid, sandbox.name, "a test", sandbox.id))
         assert "crun" in getattr(failure, "message", "")
-        outcome = world.engine.act(stale)
+        outcome = host.engine.act(stale)
         assert isinstance(outcome, Waiting), outcome
         assert outcome.reason == "RuntimeGone"
     finally:
         register(engine.folder, "crun")
         os.kill(engine.pid, signal.SIGHUP)
-    world.until(lambda: (now := choice(world)) is not None and now.runtime == "crun")
+    host.until(lambda: (now := choice(host)) is not None and now.runtime == "crun")
 
 
 SANDBOX = """
@@ -207,14 +207,14 @@ def test_a_passing_failure_falls_back_and_is_retried(trouble: str, message: str)
 
 
 @pytest.mark.skipif(not RUNSC, reason="needs runsc")
-def test_gvisor_runs_a_sandbox_and_attests_nothing(world: World) -> None:
-    assert "runsc" in world.engine.observe().facts.runtimes
-    config = rendered(world, "full-isolation")
+def test_gvisor_runs_a_sandbox_and_attests_nothing(host: EngineHost) -> None:
+    assert "runsc" in host.engine.observe().facts.runtimes
+    config = rendered(host, "full-isolation")
     fields = ("user", "tmpfs", "seccomp", "sysctls", "shm_bytes", "capabilities", "read_only_root")
     larger = {"limits": Limits(cpu_millicores=1000, memory_bytes=512 << 20, pids=512)}  # its own kernel counts, too
     chosen = {name: getattr(config, name) for name in fields}
-    sandbox = world.running(world.new_uid(), runtime="runsc", **larger, **chosen)
-    assert b"Starting gVisor" in read_all(world.streams.exec(sandbox.id, ["dmesg"]))[0]
+    sandbox = host.running(host.new_uid(), runtime="runsc", **larger, **chosen)
+    assert b"Starting gVisor" in read_all(host.streams.exec(sandbox.id, ["dmesg"]))[0]
     assert (sandbox.runtime, hides_processes(sandbox.runtime)) == ("runsc", True)
 
 

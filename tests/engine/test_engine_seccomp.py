@@ -10,7 +10,7 @@ from controller.kinds.observed.observed import Container
 from controller.kinds.planning.outcome import Transient
 from controller.kinds.runtime.container import Limits, Tmpfs
 from controller.policy.levels.seccomp import LOG_ONLY, MINIMAL, STANDARD
-from tests.contract.engine_worlds import World, docker_world, read_all
+from tests.contract.engine_hosts import EngineHost, docker_host, read_all
 
 PYTHON = "paddock/python:1"
 # Prints one JSON object: how each attempt ended. Numbers of calls are those of x86_64.
@@ -104,58 +104,56 @@ def test_a_profile_of_another_content_is_not_used() -> None:
 
 
 @pytest.fixture
-def world() -> Iterator[World]:
-    with docker_world() as created:
+def host() -> Iterator[EngineHost]:
+    with docker_host() as created:
         yield created.settled()
 
 
-def sandbox(world: World, seccomp: str) -> Container:
+def sandbox(host: EngineHost, seccomp: str) -> Container:
     folders, limits = (Tmpfs("/tmp", 16 << 20),), Limits(1000, 128 << 20, 64)
-    return world.running(
-        world.new_uid(), image=PYTHON, seccomp=seccomp, tmpfs=folders, limits=limits, user="20000:20000"
-    )
+    return host.running(host.new_uid(), image=PYTHON, seccomp=seccomp, tmpfs=folders, limits=limits, user="20000:20000")
 
 
-def run(world: World, seccomp: str, script: str) -> str:
-    output, trouble, code = read_all(world.streams.exec(sandbox(world, seccomp).id, ["python", "-c", script]))
+def run(host: EngineHost, seccomp: str, script: str) -> str:
+    output, trouble, code = read_all(host.streams.exec(sandbox(host, seccomp).id, ["python", "-c", script]))
     assert code == b"0", trouble.decode()
     return output.decode()
 
 
 @pytest.mark.docker
-def test_what_minimal_refuses(world: World) -> None:
-    document = json.loads(run(world, MINIMAL, ATTEMPTS))
+def test_what_minimal_refuses(host: EngineHost) -> None:
+    document = json.loads(run(host, MINIMAL, ATTEMPTS))
     further = {"shmget": "ENOSYS", "splice": "ENOSYS", "mlock": "EPERM", "ptrace": "EPERM"}
     fine = {"tcp": "ok", "unix": "ok", "tcp6": "ok", "netlink route": "ok"}
     assert document == {**ALWAYS_REFUSED, **further, **fine}
 
 
 @pytest.mark.docker
-def test_what_standard_refuses(world: World) -> None:
-    document = json.loads(run(world, STANDARD, ATTEMPTS))
+def test_what_standard_refuses(host: EngineHost) -> None:
+    document = json.loads(run(host, STANDARD, ATTEMPTS))
     assert ALWAYS_REFUSED.items() <= document.items()
     assert {document[name] for name in ("shmget", "splice", "mlock", "tcp")} == {"ok"}
 
 
 @pytest.mark.docker
 @pytest.mark.parametrize("seccomp", [MINIMAL, STANDARD, LOG_ONLY])
-def test_programs_work(world: World, seccomp: str) -> None:
-    assert "works" in run(world, seccomp, AT_WORK)
+def test_programs_work(host: EngineHost, seccomp: str) -> None:
+    assert "works" in run(host, seccomp, AT_WORK)
 
 
 @pytest.mark.docker
-def test_without_its_profile_nothing_is_made(world: World) -> None:
-    outcome = world.engine.act(world.create(world.new_uid(), seccomp="minimal@0000000000000000"))
+def test_without_its_profile_nothing_is_made(host: EngineHost) -> None:
+    outcome = host.engine.act(host.create(host.new_uid(), seccomp="minimal@0000000000000000"))
     assert isinstance(outcome, Transient)
     assert outcome.reason == "NoSeccompProfile"
 
 
 @pytest.mark.docker
-def test_a_low_port_takes_the_capability(world: World) -> None:
+def test_a_low_port_takes_the_capability(host: EngineHost) -> None:
     bind = "import socket; socket.socket().bind(('127.0.0.1', 80))"
-    uid = world.new_uid()
+    uid = host.new_uid()
     sysctls = (("net.ipv4.ip_unprivileged_port_start", "1024"),)
-    running = world.running(uid, image=PYTHON, seccomp=MINIMAL, user="20000:20000", sysctls=sysctls)
-    _, trouble, code = read_all(world.streams.exec(running.id, ["python", "-c", bind]))
+    running = host.running(uid, image=PYTHON, seccomp=MINIMAL, user="20000:20000", sysctls=sysctls)
+    _, trouble, code = read_all(host.streams.exec(running.id, ["python", "-c", bind]))
     assert code == b"1"
     assert b"Permission denied" in trouble

@@ -12,7 +12,7 @@ import pytest
 
 from controller.kinds.planning.action import RemoveContainer, StartContainer
 from controller.kinds.planning.outcome import Ok, Waiting
-from tests.contract.engine_worlds import DockerHand, World, docker_world
+from tests.contract.engine_hosts import DockerHand, EngineHost, docker_host
 from tests.daemon import wait_for
 from tests.lab.engine import PrivateEngine, private_engine
 
@@ -31,25 +31,25 @@ def ending(private: PrivateEngine) -> Iterator[None]:
 
 
 def test_a_stopping_engine_starts_nothing() -> None:
-    with private_engine() as private, docker_world(private.base_url, hand=DockerHand(private.base_url)) as world:
-        world.settled()
-        uid = world.new_uid()
+    with private_engine() as private, docker_host(private.base_url, hand=DockerHand(private.base_url)) as host:
+        host.settled()
+        uid = host.new_uid()
         private.docker("run", "--detach", "--network", "none", "--stop-timeout", "4", *STUBBORN)
-        sandbox = world.made(uid)
+        sandbox = host.made(uid)
         with ending(private):
-            outcome = world.engine.act(StartContainer(uid, sandbox.name, "a test", sandbox.id))
+            outcome = host.engine.act(StartContainer(uid, sandbox.name, "a test", sandbox.id))
         assert isinstance(outcome, Waiting), outcome
         assert outcome.reason == "EngineUnreachable"
         private.end()
         private.start()
-        world.until(lambda: world.state(uid) == "created")
+        host.until(lambda: host.state(uid) == "created")
         assert private.docker("inspect", "--format", "{{.State.StartedAt}}", sandbox.id).startswith("0001-"), (
             "never began"
         )
-        starts_and_goes(world, uid)
+        starts_and_goes(host, uid)
 
 
-def starts_and_goes(world: World, uid: str) -> None:
-    sandbox = world.only(uid)
-    wait_for("it starts", lambda: isinstance(world.engine.act(StartContainer(uid, sandbox.name, "", sandbox.id)), Ok))
-    wait_for("it is gone", lambda: isinstance(world.engine.act(RemoveContainer(uid, sandbox.name, sandbox.id, "")), Ok))
+def starts_and_goes(host: EngineHost, uid: str) -> None:
+    sandbox = host.only(uid)
+    wait_for("it starts", lambda: isinstance(host.engine.act(StartContainer(uid, sandbox.name, "", sandbox.id)), Ok))
+    wait_for("it is gone", lambda: isinstance(host.engine.act(RemoveContainer(uid, sandbox.name, sandbox.id, "")), Ok))

@@ -8,7 +8,7 @@ import pytest
 from controller.engine.engine import DockerEngine
 from controller.engine.observe.use_marks import UseMarks
 from tests.conftest import HandClock
-from tests.contract.engine_worlds import docker_world, ok
+from tests.contract.engine_hosts import docker_host, ok
 
 
 def test_a_mark_is_on_disk_before_the_use(clock: HandClock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -40,14 +40,14 @@ def test_unreadable_marks_are_no_absent_ones(tmp_path: Path, monkeypatch: pytest
 
 @pytest.mark.docker
 def test_marks_go_with_their_containers(tmp_path: Path) -> None:
-    with docker_world(mounts_dir=tmp_path / "mounts", used_dir=tmp_path / "used") as world:
-        world.settled()
+    with docker_host(mounts_dir=tmp_path / "mounts", used_dir=tmp_path / "used") as host:
+        host.settled()
         containers = []
         for _ in range(2):
-            uid = world.new_uid()
-            ok(world.engine.act(world.create(uid)))
-            containers.append(world.only(uid))
-            world.engine.mark_used(containers[-1].id)
-        world.hand.remove(containers[0].name)
-        world.engine.observe_now()
-        assert [mark.name for mark in (tmp_path / "used" / world.instance_id).iterdir()] == [containers[1].id]
+            uid = host.new_uid()
+            ok(host.engine.act(host.create(uid)))
+            containers.append(host.only(uid))
+            host.engine.mark_used(containers[-1].id)
+        host.hand.remove(containers[0].name)
+        host.engine.observe_now()
+        assert [mark.name for mark in (tmp_path / "used" / host.instance_id).iterdir()] == [containers[1].id]

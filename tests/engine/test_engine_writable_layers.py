@@ -89,57 +89,57 @@ class Measuring:
 
 def test_layers_are_measured_when_due(tmp_path: Path) -> None:
     write(tmp_path / "a", MIB)
-    world = Measuring()
-    world.containers = [sandbox(tmp_path)]
-    first = world.after(0)
+    measuring = Measuring()
+    measuring.containers = [sandbox(tmp_path)]
+    first = measuring.after(0)
     assert first is not None
     assert first >= MIB
-    assert world.layers.now()["c1"].at == world.clock.now()
+    assert measuring.layers.now()["c1"].at == measuring.clock.now()
     write(tmp_path / "b", MIB)
-    assert world.after(1) == first
-    assert (world.after(MEASURE_SECONDS) or 0) >= 2 * MIB
-    world.containers = [sandbox(tmp_path, state=State.EXITED)]
-    assert world.after(1) is None
+    assert measuring.after(1) == first
+    assert (measuring.after(MEASURE_SECONDS) or 0) >= 2 * MIB
+    measuring.containers = [sandbox(tmp_path, state=State.EXITED)]
+    assert measuring.after(1) is None
 
 
 def test_a_slow_walk_is_repeated_later(tmp_path: Path) -> None:
-    world = Measuring()
-    world.containers, world.walk_seconds = [sandbox(tmp_path)], 5.0
-    first = world.after(0)
+    measuring = Measuring()
+    measuring.containers, measuring.walk_seconds = [sandbox(tmp_path)], 5.0
+    first = measuring.after(0)
     write(tmp_path / "a", MIB)
-    assert world.after(400) == first, "five seconds of every five hundred are one hundredth"
-    assert world.after(101) != first
+    assert measuring.after(400) == first, "five seconds of every five hundred are one hundredth"
+    assert measuring.after(101) != first
 
 
 @pytest.mark.parametrize("gone", [lambda path: sandbox(path / "nowhere"), lambda path: sandbox(path, layer_path="")])
 def test_what_can_not_be_seen_has_no_figure(tmp_path: Path, gone: Callable[[Path], Container]) -> None:
-    world = Measuring()
-    world.containers = [gone(tmp_path)]
-    assert world.after(0) is None
+    measuring = Measuring()
+    measuring.containers = [gone(tmp_path)]
+    assert measuring.after(0) is None
 
 
 @pytest.mark.parametrize("path", ["", "/nowhere/on/this/machine"])
 def test_the_engine_measures_layers_without_a_folder(path: str) -> None:
-    world = Measuring()
-    world.containers, world.engine_bytes = [sandbox(Path(path), layer_path=path)], 5 * MIB
-    assert world.after(0) == 5 * MIB
+    measuring = Measuring()
+    measuring.containers, measuring.engine_bytes = [sandbox(Path(path), layer_path=path)], 5 * MIB
+    assert measuring.after(0) == 5 * MIB
 
 
 def test_an_unmeasured_layer_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    world = Measuring()
-    world.containers = [sandbox(tmp_path, layer_path="")]
-    world.engine_bytes = Fault("timeout", "the Docker Engine did not answer in time")
-    assert world.after(0) is None
-    assert world.layers.now()["c1"].trouble == "the engine did not tell its size within 5 s"
-    world.engine_bytes = 1
-    assert world.after(MEASURE_SECONDS) == 1
-    assert not world.layers.now()["c1"].trouble
+    measuring = Measuring()
+    measuring.containers = [sandbox(tmp_path, layer_path="")]
+    measuring.engine_bytes = Fault("timeout", "the Docker Engine did not answer in time")
+    assert measuring.after(0) is None
+    assert measuring.layers.now()["c1"].trouble == "the engine did not tell its size within 5 s"
+    measuring.engine_bytes = 1
+    assert measuring.after(MEASURE_SECONDS) == 1
+    assert not measuring.layers.now()["c1"].trouble
     monkeypatch.setattr(module, "_MOST_ENTRIES", 1)
     write(tmp_path / "a", 1)
     write(tmp_path / "b", 1)
-    world.containers = [sandbox(tmp_path)]
-    world.after(MEASURE_SECONDS)
-    assert "more than 1 files" in world.layers.now()["c1"].trouble
+    measuring.containers = [sandbox(tmp_path)]
+    measuring.after(MEASURE_SECONDS)
+    assert "more than 1 files" in measuring.layers.now()["c1"].trouble
 
 
 def test_rotated_logs_count(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import pytest
 from controller.engine.mounts.host_authorities import own_authorities
 from controller.kinds.runtime.container import ContainerConfig, Limits
 from controller.policy.container.credentials import AUTHORITIES, HOST_AUTHORITIES, trusting_host, trusts_host
-from tests.contract.engine_worlds import World, docker_world
+from tests.contract.engine_hosts import EngineHost, docker_host
 from tests.daemon import docker
 
 PUBLIC = "-----BEGIN CERTIFICATE-----\npublic\n-----END CERTIFICATE-----\n"
@@ -63,18 +63,18 @@ def test_only_networked_sandboxes_without_credentials_trust_it() -> None:
 
 
 @pytest.fixture
-def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
+def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[EngineHost]:
     (tmp_path / "own.pem").write_text(OWN)
     monkeypatch.setenv("PIP_CERT", str(tmp_path / "own.pem"))
-    with docker_world(authorities_dir=tmp_path / "host-ca") as created:
+    with docker_host(authorities_dir=tmp_path / "host-ca") as created:
         yield created.settled()
 
 
 @pytest.mark.docker
-def test_the_engine_gives_a_sandbox_the_file(world: World) -> None:
-    sandbox = world.running(world.new_uid(), network_mode="bridge")
+def test_the_engine_gives_a_sandbox_the_file(host: EngineHost) -> None:
+    sandbox = host.running(host.new_uid(), network_mode="bridge")
     output = docker("exec", sandbox.id, "sh", "-c", 'tail -n 2 "$PIP_CERT"; touch "$PIP_CERT" || true')
     assert output.splitlines() == OWN.splitlines()[1:]
-    assert sandbox.config_hash == world.create(sandbox.uid, network_mode="bridge").config.hash()
-    alone = world.running(world.new_uid())
+    assert sandbox.config_hash == host.create(sandbox.uid, network_mode="bridge").config.hash()
+    alone = host.running(host.new_uid())
     assert docker("exec", alone.id, "sh", "-c", 'echo "[$PIP_CERT]"; ls /etc').split()[0] == "[]"

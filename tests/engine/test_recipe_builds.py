@@ -34,7 +34,7 @@ os.kill(os.getpid(), signal.SIGKILL)
 """
 
 
-class World:
+class ScriptedBuilder:
     """A script in the place of images/build.sh; the images that it built are files."""
 
     def __init__(self, folder: Path) -> None:
@@ -60,9 +60,9 @@ class World:
 
 
 @pytest.fixture
-def world(tmp_path: Path) -> Iterator[World]:
-    world = World(tmp_path)
-    yield world
+def builder(tmp_path: Path) -> Iterator[ScriptedBuilder]:
+    builder = ScriptedBuilder(tmp_path)
+    yield builder
     # Opened for both, the fifo never blocks: a build that still runs ends.
     end = os.open(tmp_path / "end", os.O_RDWR)
     os.write(end, b"0\n")
@@ -75,42 +75,42 @@ def progress(outcome: Outcome) -> str:
     return outcome.message
 
 
-def test_a_build_reports_its_seconds(world: World) -> None:
-    assert progress(world.builds.ensure(NODE)) == f"{NODE} is being built on this host: 0 s"
-    world.clock.advance(47)
-    assert progress(world.builds.ensure(NODE)) == f"{NODE} is being built on this host: 40 s"
-    assert isinstance(world.end(NODE), Ok)
-    assert (world.folder / "environment").read_text() == "unix:///nowhere no\n"
+def test_a_build_reports_its_seconds(builder: ScriptedBuilder) -> None:
+    assert progress(builder.builds.ensure(NODE)) == f"{NODE} is being built on this host: 0 s"
+    builder.clock.advance(47)
+    assert progress(builder.builds.ensure(NODE)) == f"{NODE} is being built on this host: 40 s"
+    assert isinstance(builder.end(NODE), Ok)
+    assert (builder.folder / "environment").read_text() == "unix:///nowhere no\n"
 
 
-def test_one_image_is_built_at_a_time(world: World) -> None:
-    world.builds.ensure(NODE)
-    assert progress(world.builds.ensure(PYTHON)) == f"{PYTHON} is built next on this host, after {NODE}: 0 s"
-    assert isinstance(world.end(NODE), Ok)
+def test_one_image_is_built_at_a_time(builder: ScriptedBuilder) -> None:
+    builder.builds.ensure(NODE)
+    assert progress(builder.builds.ensure(PYTHON)) == f"{PYTHON} is built next on this host, after {NODE}: 0 s"
+    assert isinstance(builder.end(NODE), Ok)
     begins = f"{PYTHON} is being built"
-    wait_for("the lock is free", lambda: progress(world.builds.ensure(PYTHON)).startswith(begins))
-    assert isinstance(world.end(PYTHON), Ok)
+    wait_for("the lock is free", lambda: progress(builder.builds.ensure(PYTHON)).startswith(begins))
+    assert isinstance(builder.end(PYTHON), Ok)
 
 
-def test_a_failed_build_backs_off(world: World) -> None:
-    world.builds.ensure(NODE)
-    failed = world.end(NODE, code=1)
+def test_a_failed_build_backs_off(builder: ScriptedBuilder) -> None:
+    builder.builds.ensure(NODE)
+    failed = builder.end(NODE, code=1)
     assert isinstance(failed, Transient)
     assert (failed.reason, "no mirror answers" in failed.message) == ("ImageBuildFailed", True)
-    world.clock.advance(9)
-    assert world.builds.ensure(NODE) == failed
-    world.clock.advance(2)
-    assert progress(world.builds.ensure(NODE))
-    assert isinstance(world.end(NODE, code=1), Transient)
-    world.clock.advance(11)  # twice as long
-    assert isinstance(world.builds.ensure(NODE), Transient)
+    builder.clock.advance(9)
+    assert builder.builds.ensure(NODE) == failed
+    builder.clock.advance(2)
+    assert progress(builder.builds.ensure(NODE))
+    assert isinstance(builder.end(NODE, code=1), Transient)
+    builder.clock.advance(11)  # twice as long
+    assert isinstance(builder.builds.ensure(NODE), Transient)
 
 
-def test_a_killed_daemons_build_is_adopted(world: World) -> None:
-    killed = subprocess.run([sys.executable, "-c", KILLED, str(world.folder)], check=False)
+def test_a_killed_daemons_build_is_adopted(builder: ScriptedBuilder) -> None:
+    killed = subprocess.run([sys.executable, "-c", KILLED, str(builder.folder)], check=False)
     assert killed.returncode == -9
-    assert progress(world.builds.ensure(NODE)) == f"{NODE} is being built on this host: 0 s"
-    assert isinstance(world.end(NODE), Ok)
+    assert progress(builder.builds.ensure(NODE)) == f"{NODE} is being built on this host: 0 s"
+    assert isinstance(builder.end(NODE), Ok)
 
 
 @pytest.mark.parametrize(
@@ -125,8 +125,8 @@ def test_without_builds_the_remedy_is_said(image: str, reason: str) -> None:
     assert "the setting build_images is off; build it (`images/build.sh" in ensure.message
 
 
-def test_a_host_without_docker_says_so(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PATH", str(world.folder))
-    ensure = world.builds.ensure(NODE)
+def test_a_host_without_docker_says_so(builder: ScriptedBuilder, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(builder.folder))
+    ensure = builder.builds.ensure(NODE)
     assert isinstance(ensure, Transient)
     assert "this host has no `bash` command" in ensure.message

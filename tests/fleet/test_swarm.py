@@ -12,7 +12,7 @@ import pytest
 from controller.ports.scheduler import Lost, Pending, Placed, SchedulerError, SchedulerProblem
 from controller.scheduler.swarm.scheduler import SwarmScheduler
 from controller.scheduler.swarm.services import service_name
-from tests.contract.scheduler_worlds import SwarmWorld, becomes, placed_on, placement
+from tests.contract.clusters import SwarmCluster, becomes, placed_on, placement
 from tests.daemon import wait_for
 from tests.lab.fleet import Fleet, fleet
 
@@ -20,10 +20,10 @@ pytestmark = [pytest.mark.fleet, pytest.mark.docker]
 
 
 @pytest.fixture
-def world(hosts: Fleet) -> Iterator[SwarmWorld]:
-    swarm_world = SwarmWorld(hosts)
-    yield swarm_world
-    swarm_world.tidy()
+def cluster(hosts: Fleet) -> Iterator[SwarmCluster]:
+    swarm_cluster = SwarmCluster(hosts)
+    yield swarm_cluster
+    swarm_cluster.tidy()
 
 
 def problem(scheduler: SwarmScheduler) -> SchedulerProblem | None:
@@ -35,60 +35,60 @@ def problem(scheduler: SwarmScheduler) -> SchedulerProblem | None:
     return None
 
 
-def test_pinning_and_labels_keep_the_placeholder(world: SwarmWorld) -> None:
-    desired = placement(world)
-    world.scheduler.place(desired)
-    host = placed_on(world, desired.uid)
-    before = world.running(1)
-    assert world.scheduler.pin(desired.uid, 1, host) == Placed(host)
-    for name in world.names:
-        world.scheduler.set_host(name, fit=False, labels={"changed": "yes"})
-    marker = placement(world, host=host)  # once this one is placed, the swarm has heeded what came before
-    world.scheduler.place(marker)
-    assert set(before) < set(world.running(2))
+def test_pinning_and_labels_keep_the_placeholder(cluster: SwarmCluster) -> None:
+    desired = placement(cluster)
+    cluster.scheduler.place(desired)
+    host = placed_on(cluster, desired.uid)
+    before = cluster.running(1)
+    assert cluster.scheduler.pin(desired.uid, 1, host) == Placed(host)
+    for name in cluster.names:
+        cluster.scheduler.set_host(name, fit=False, labels={"changed": "yes"})
+    marker = placement(cluster, host=host)  # once this one is placed, the swarm has heeded what came before
+    cluster.scheduler.place(marker)
+    assert set(before) < set(cluster.running(2))
 
 
-def test_a_placeholder_can_do_nothing(world: SwarmWorld) -> None:
-    desired = placement(world, host="two")
-    world.scheduler.place(desired)
-    placed_on(world, desired.uid)
-    (container,) = world.running(1)
-    observed = json.loads(world.fleet["two"].docker("inspect", container))[0]
+def test_a_placeholder_can_do_nothing(cluster: SwarmCluster) -> None:
+    desired = placement(cluster, host="two")
+    cluster.scheduler.place(desired)
+    placed_on(cluster, desired.uid)
+    (container,) = cluster.running(1)
+    observed = json.loads(cluster.fleet["two"].docker("inspect", container))[0]
     config, host = observed["Config"], observed["HostConfig"]
     assert (config["User"], host["ReadonlyRootfs"], host["CapDrop"]) == ("65534:65534", True, ["ALL"])
     assert (host["Memory"], host["PidsLimit"], host["LogConfig"]["Type"]) == (16 << 20, 4, "none")
     assert not any(label.startswith("paddock.") for label in config["Labels"]), "no daemon takes it for its own"
 
 
-def test_a_killed_placeholder_runs_again_on_its_host(world: SwarmWorld) -> None:
-    desired = placement(world, host="three")
-    world.scheduler.place(desired)
-    placed_on(world, desired.uid)
-    before = world.running(1)
-    world.fleet["three"].docker("kill", *before)
-    wait_for("another runs", lambda: [container for container in world.containers() if container not in before])
-    assert placed_on(world, desired.uid) == "three"
+def test_a_killed_placeholder_runs_again_on_its_host(cluster: SwarmCluster) -> None:
+    desired = placement(cluster, host="three")
+    cluster.scheduler.place(desired)
+    placed_on(cluster, desired.uid)
+    before = cluster.running(1)
+    cluster.fleet["three"].docker("kill", *before)
+    wait_for("another runs", lambda: [container for container in cluster.containers() if container not in before])
+    assert placed_on(cluster, desired.uid) == "three"
 
 
-def test_a_partitioned_host_is_lost_and_found(world: SwarmWorld) -> None:
-    desired = placement(world, host="three")
-    world.scheduler.place(desired)
-    placed_on(world, desired.uid)
-    world.running(1)
+def test_a_partitioned_host_is_lost_and_found(cluster: SwarmCluster) -> None:
+    desired = placement(cluster, host="three")
+    cluster.scheduler.place(desired)
+    placed_on(cluster, desired.uid)
+    cluster.running(1)
     start = time.monotonic()
-    world.fleet["three"].cut()
+    cluster.fleet["three"].cut()
     try:
-        becomes(world, desired.uid, lambda now: isinstance(now, Lost))
+        becomes(cluster, desired.uid, lambda now: isinstance(now, Lost))
         print(f"a partitioned host is Lost after {time.monotonic() - start:.1f} s")
-        assert len(world.containers()) == 1, "its placeholder runs on"
+        assert len(cluster.containers()) == 1, "its placeholder runs on"
     finally:
-        world.fleet["three"].mend()
-    assert placed_on(world, desired.uid) == "three"
+        cluster.fleet["three"].mend()
+    assert placed_on(cluster, desired.uid) == "three"
 
 
-def test_others_services_are_never_touched(world: SwarmWorld) -> None:
-    swarm_scheduler, uid = SwarmScheduler(world.asked.engine.base_url, "another"), str(uuid.uuid4())
-    world.asked.docker(
+def test_others_services_are_never_touched(cluster: SwarmCluster) -> None:
+    swarm_scheduler, uid = SwarmScheduler(cluster.asked.engine.base_url, "another"), str(uuid.uuid4())
+    cluster.asked.docker(
         "service",
         "create",
         "-d",
@@ -99,37 +99,37 @@ def test_others_services_are_never_touched(world: SwarmWorld) -> None:
         service_name(uid),
         "somebody/image:1",
     )
-    mine = placement(world)
+    mine = placement(cluster)
     try:
-        for scheduler, name in ((world.scheduler, uid), (swarm_scheduler, mine.uid)):
-            world.scheduler.place(mine)
+        for scheduler, name in ((cluster.scheduler, uid), (swarm_scheduler, mine.uid)):
+            cluster.scheduler.place(mine)
             with pytest.raises(SchedulerError) as refusal:
                 scheduler.release(name)
             assert refusal.value.problem is SchedulerProblem.REFUSED
             assert "docker service rm" in str(refusal.value)
         assert swarm_scheduler.list() == []
-        assert [placed_record.placement for placed_record in world.scheduler.list()] == [mine]
+        assert [placed_record.placement for placed_record in cluster.scheduler.list()] == [mine]
     finally:
-        world.asked.docker("service", "rm", service_name(uid))
+        cluster.asked.docker("service", "rm", service_name(uid))
 
 
-def test_a_host_without_the_image_says_so(world: SwarmWorld) -> None:
-    world.fleet["two"].docker("rmi", "paddock/placeholder:1")
-    desired = placement(world, host="two")
-    world.scheduler.place(desired)
-    becomes(world, desired.uid, lambda now: isinstance(now, Pending) and "No such image" in now.message)
-    SwarmScheduler(world.fleet["two"].engine.base_url, "any").prepare()
-    assert placed_on(world, desired.uid) == "two"
+def test_a_host_without_the_image_says_so(cluster: SwarmCluster) -> None:
+    cluster.fleet["two"].docker("rmi", "paddock/placeholder:1")
+    desired = placement(cluster, host="two")
+    cluster.scheduler.place(desired)
+    becomes(cluster, desired.uid, lambda now: isinstance(now, Pending) and "No such image" in now.message)
+    SwarmScheduler(cluster.fleet["two"].engine.base_url, "any").prepare()
+    assert placed_on(cluster, desired.uid) == "two"
 
 
-def test_another_leader_goes_on(world: SwarmWorld) -> None:
+def test_another_leader_goes_on(cluster: SwarmCluster) -> None:
     """The engine that is asked leads no more, or another one: placements stay, and new ones are made."""
-    desired = placement(world, host="one")
-    world.scheduler.place(desired)
-    placed_on(world, desired.uid)
-    leader = world.fleet.leader()
-    fleet_host = next(entry for entry in world.fleet if entry is not leader)
-    scheduler = SwarmScheduler(fleet_host.engine.base_url, world.scheduler._instance_id, timeout_seconds=60)
+    desired = placement(cluster, host="one")
+    cluster.scheduler.place(desired)
+    placed_on(cluster, desired.uid)
+    leader = cluster.fleet.leader()
+    fleet_host = next(entry for entry in cluster.fleet if entry is not leader)
+    scheduler = SwarmScheduler(fleet_host.engine.base_url, cluster.scheduler._instance_id, timeout_seconds=60)
     start = time.monotonic()
     leader.engine.end(signal.SIGKILL)
     try:
@@ -146,7 +146,7 @@ def test_another_leader_goes_on(world: SwarmWorld) -> None:
         assert desired.uid in {placed_record.placement.uid for placed_record in scheduler.list()}
     finally:
         leader.engine.start()
-    assert placed_on(world, desired.uid) == "one"
+    assert placed_on(cluster, desired.uid) == "one"
 
 
 def test_causes_of_no_answer_are_told_apart() -> None:

@@ -37,7 +37,7 @@ class Answered:
 
 
 @dataclass
-class World:
+class GatewayProcess:
     """One process. `targets` and `users` are what `configure` sends; `messages` what came from it."""
 
     provider: int
@@ -178,9 +178,9 @@ def provider() -> Iterator[int]:
 
 
 @pytest.fixture(scope="module")
-def world(provider: int) -> Iterator[World]:
+def gateway(provider: int) -> Iterator[GatewayProcess]:
     """One process for a module; each test names its own sandboxes and sources."""
-    created = World(provider)
+    created = GatewayProcess(provider)
     created.start()
     yield created
     assert created.child is not None

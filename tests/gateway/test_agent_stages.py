@@ -12,10 +12,10 @@ import pytest
 from controller.gateway.config import Limits
 from controller.gateway.models import GatewayModels
 from controller.ports import ModelError, ModelMessage, ModelReply, ModelRequest, ToolCall, ToolSpec
-from tests.contract.store_worlds import make_world
+from tests.contract.store_backends import make_backend
 from tests.daemon import wait_for
 from tests.gateway import scripted_model
-from tests.gateway.conftest import KEY, World
+from tests.gateway.conftest import KEY, GatewayProcess
 from tests.loop.runs import RunHarness, workflow
 
 TOOLS = tuple(ToolSpec(name, f"does {name}", {"type": "object", "properties": {}}) for name in ("exec", "file.read"))
@@ -30,20 +30,20 @@ SCRIPT = [
 
 
 @pytest.fixture
-def models(world: World) -> GatewayModels:
+def models(gateway: GatewayProcess) -> GatewayModels:
     gateway_models = GatewayModels()
-    gateway_models.supervisor = world
+    gateway_models.supervisor = gateway
     return gateway_models
 
 
-def add(world: World, name: str, form: Any, **more: Any) -> None:
+def add(gateway: GatewayProcess, name: str, form: Any, **more: Any) -> None:
     """A source of that form; a model server (`Any`) is reached by a connection that the daemon opens."""
     if form != "Any":
-        world.target(name, form=form, **more)
+        gateway.target(name, form=form, **more)
     else:
-        world.answer = lambda _: {"socket": socket.create_connection(("127.0.0.1", world.provider)).detach()}
-        world.target(name, base="", form="Any", models=("*",), **more)
-    world.configure()
+        gateway.answer = lambda _: {"socket": socket.create_connection(("127.0.0.1", gateway.provider)).detach()}
+        gateway.target(name, base="", form="Any", models=("*",), **more)
+    gateway.configure()
 
 
 def ask(name: str, model: str, *messages: ModelMessage, script: Any = ("hello",)) -> ModelRequest:
@@ -56,8 +56,8 @@ def complete(models: GatewayModels, request: ModelRequest, stopped: Callable[[],
 
 
 @FORMS
-def test_conversation_is_translated_both_ways(world: World, models: GatewayModels, form: str) -> None:
-    add(world, f"talk-{form}", form)
+def test_conversation_is_translated_both_ways(gateway: GatewayProcess, models: GatewayModels, form: str) -> None:
+    add(gateway, f"talk-{form}", form)
     script = [{"calls": [["file_read", {"path": "/a"}], ["rm", {}]]}, "", {"cut": "half"}]
     reply = complete(models, ask(f"talk-{form}", "agent", script=script))
     calls = (ToolCall("", "file.read", {"path": "/a"}), ToolCall("", "rm", {}))
@@ -80,14 +80,14 @@ def test_conversation_is_translated_both_ways(world: World, models: GatewayModel
 
 
 @FORMS
-def test_key_is_added_and_use_is_counted(world: World, models: GatewayModels, form: str) -> None:
-    add(world, f"key-{form}", form, key=KEY, limits=Limits(tokens_per_day=10))
+def test_key_is_added_and_use_is_counted(gateway: GatewayProcess, models: GatewayModels, form: str) -> None:
+    add(gateway, f"key-{form}", form, key=KEY, limits=Limits(tokens_per_day=10))
     for _ in range(2):
         assert complete(models, ask(f"key-{form}", "agent")).text == "hello"
     with pytest.raises(ModelError, match="try again in") as limited:
         complete(models, ask(f"key-{form}", "agent"))
     assert (limited.value.again, limited.value.limited, limited.value.retry_after > 0) == (True, True, True)
-    wait_for("its use", lambda: world.uses("r").get("limited", 0) >= 1)
+    wait_for("its use", lambda: gateway.uses("r").get("limited", 0) >= 1)
     assert KEY in scripted_model.SEEN[-1]["headers"].get("authorization", "") + scripted_model.SEEN[-1]["headers"].get(
         "x-api-key", ""
     )
@@ -104,32 +104,39 @@ def test_key_is_added_and_use_is_counted(world: World, models: GatewayModels, fo
     ],
 )
 def test_errors_say_whether_to_try_again(
-    world: World, models: GatewayModels, form: str, model: str, again: bool, limited: bool, after: float, words: str
+    gateway: GatewayProcess,
+    models: GatewayModels,
+    form: str,
+    model: str,
+    again: bool,
+    limited: bool,
+    after: float,
+    words: str,
 ) -> None:
-    add(world, f"err-{form}", form)
+    add(gateway, f"err-{form}", form)
     with pytest.raises(ModelError, match=words) as failed:
         complete(models, ask(f"err-{form}", model))
     assert (failed.value.again, failed.value.limited, failed.value.retry_after) == (again, limited, after)
 
 
-def test_refused_key_and_unknown_model_are_final(world: World, models: GatewayModels) -> None:
-    add(world, "badkey", "OpenAI", key="wrong", models=("agent",))
+def test_refused_key_and_unknown_model_are_final(gateway: GatewayProcess, models: GatewayModels) -> None:
+    add(gateway, "badkey", "OpenAI", key="wrong", models=("agent",))
     for model, message in (("agent", "refuses the key"), ("other", "does not exist")):
         with pytest.raises(ModelError, match=message) as failed:
             complete(models, ask("badkey", model))
         assert not failed.value.again
 
 
-def test_bound_has_the_name_that_the_model_takes(world: World, models: GatewayModels) -> None:
-    add(world, "newer", "OpenAI")
+def test_bound_has_the_name_that_the_model_takes(gateway: GatewayProcess, models: GatewayModels) -> None:
+    add(gateway, "newer", "OpenAI")
     before = len(scripted_model.SEEN)
     for _ in range(2):
         assert complete(models, ask("newer", "newer")).text == "hello"
     assert len(scripted_model.SEEN) == before + 3, "it is refused once"
 
 
-def test_stopped_stage_leaves_its_provider(world: World, models: GatewayModels) -> None:
-    add(world, "left", "OpenAI")
+def test_stopped_stage_leaves_its_provider(gateway: GatewayProcess, models: GatewayModels) -> None:
+    add(gateway, "left", "OpenAI")
     stopping = threading.Event()
     failed: list[ModelError] = []
 
@@ -144,7 +151,7 @@ def test_stopped_stage_leaves_its_provider(world: World, models: GatewayModels) 
     stopping.set()
     thread.join(60)
     assert str(failed[0]) == "stopped on request"
-    wait_for("it is counted", lambda: world.uses("r").get("cancelled", 0) >= 1)
+    wait_for("it is counted", lambda: gateway.uses("r").get("cancelled", 0) >= 1)
     scripted_model.HANGING.set()
 
 
@@ -169,16 +176,16 @@ class Dying:
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 @pytest.mark.parametrize(
-    ("form", "backend"),
+    ("form", "dialect"),
     [
         *((entry, "sqlite") for entry in ("OpenAI", "Anthropic", "Any")),
         pytest.param("Any", "postgres", marks=pytest.mark.postgres),
     ],
 )
 def test_crash_at_any_turn_loses_and_repeats_none(
-    world: World, models: GatewayModels, tmp_path: Path, form: str, backend: str
+    gateway: GatewayProcess, models: GatewayModels, tmp_path: Path, form: str, dialect: str
 ) -> None:
-    add(world, f"crash-{form.lower()}", form)
+    add(gateway, f"crash-{form.lower()}", form)
     stage = {
         "name": "a",
         "agent": {
@@ -192,7 +199,7 @@ def test_crash_at_any_turn_loses_and_repeats_none(
         for answered in (False, True):
             folder = tmp_path / f"{at}-{answered}"
             folder.mkdir()
-            with make_world(backend, folder) as store:
+            with make_backend(dialect, folder) as store:
                 harness = RunHarness(store.store(), folder / "runs", Dying(models, at, answered=answered))
                 harness.put("WorkflowRun", "r", workflow=workflow(stage))
                 _check_crash(harness, models)

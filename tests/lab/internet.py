@@ -161,14 +161,14 @@ class Lab:
 def lab(*images: str) -> Iterator[Lab]:
     """A lab that is up, guarded, and has these images; gone with all of it at the end."""
     folder = Path(tempfile.mkdtemp(prefix="pdl-"))
-    host, world = Namespaces(), Namespaces()
-    created = Lab(folder, PrivateEngine(folder, namespaces=host), world)
+    host, internet = Namespaces(), Namespaces()
+    created = Lab(folder, PrivateEngine(folder, namespaces=host), internet)
     try:
-        _wire(host, world)
+        _wire(host, internet)
         _certificate(folder)
         created.set_resolver(OWN_RESOLVER)
         host.run("mount", "--bind", str(folder / "resolv.conf"), "/etc/resolv.conf")
-        created.serve(world, "internet")
+        created.serve(internet, "internet")
         created.serve(host, "host")
         created.guard()
         created.engine.start()
@@ -181,18 +181,18 @@ def lab(*images: str) -> Iterator[Lab]:
             shutil.rmtree(folder)
 
 
-def _wire(host: Namespaces, world: Namespaces) -> None:
-    host.run("ip", "link", "add", "up0", "type", "veth", "peer", "name", "in0", "netns", str(world.pid))
+def _wire(host: Namespaces, internet: Namespaces) -> None:
+    host.run("ip", "link", "add", "up0", "type", "veth", "peer", "name", "in0", "netns", str(internet.pid))
     host.run("ip", "address", "add", f"{HOST_SIDE}/24", "dev", "up0")
     host.run("ip", "link", "set", "up0", "up")
-    world.run("ip", "address", "add", f"{INET_SIDE}/24", "dev", "in0")
-    world.run("ip", "link", "set", "in0", "up")
+    internet.run("ip", "address", "add", f"{INET_SIDE}/24", "dev", "in0")
+    internet.run("ip", "link", "set", "in0", "up")
     for name in _SERVED:
-        world.run("ip", "address", "add", f"{name}/32", "dev", "lo")
+        internet.run("ip", "address", "add", f"{name}/32", "dev", "lo")
     host.run("ip", "route", "add", "default", "via", INET_SIDE)
     # What leaks with a sandbox's own address finds its way back, too: a leak must not hide behind a missing route.
-    world.run("ip", "route", "add", "10.213.0.0/16", "via", HOST_SIDE)
-    world.run("ip", "route", "add", "172.16.0.0/12", "via", HOST_SIDE)
+    internet.run("ip", "route", "add", "10.213.0.0/16", "via", HOST_SIDE)
+    internet.run("ip", "route", "add", "172.16.0.0/12", "via", HOST_SIDE)
     host.run("sysctl", "-q", "-w", "net.ipv4.ip_forward=1")
     wait_for("the link is up", lambda: "state UP" in host.run("ip", "link", "show", "up0"))
 

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.contract.store_worlds import World, make_world
+from tests.contract.store_backends import Backend, make_backend
 
 
 @pytest.fixture
-def world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[World]:
-    with make_world(getattr(request, "param", "sqlite"), tmp_path) as created:
+def backend(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Backend]:
+    with make_backend(getattr(request, "param", "sqlite"), tmp_path) as created:
         yield created

@@ -16,7 +16,7 @@ from controller.policy.levels.levels import Policy
 from controller.service import errors
 from controller.service.objects.apply import Source
 from controller.service.services import Services
-from tests.contract.store_worlds import World
+from tests.contract.store_backends import Backend
 from tests.loop.harness import TINY, FusedStore, LoopHarness
 from tests.small_sandboxes import SMALL
 
@@ -27,8 +27,8 @@ BIG: dict[str, Any] = {"limits": {"cpu": "100m", "memory": "128Mi", "pids": 16}}
 class CrashingHarness(LoopHarness):
     """A harness in which applying and deleting are steps of the daemon's, too."""
 
-    def __init__(self, world: World, store: Any) -> None:
-        self.world = world
+    def __init__(self, backend: Backend, store: Any) -> None:
+        self.backend = backend
         super().__init__(store, policy=Policy(host_roots=(HostRoot(path="/srv/projects"),), holds_memory=True))
         self.engine.at_rest = True
         self.engine.add_foreign("somebody-elses")
@@ -60,7 +60,7 @@ class CrashingHarness(LoopHarness):
 
     def forget(self, name: str) -> None:
         """An object's rows go behind everybody's back; the next daemon finds what is left of it."""
-        with self.world.database() as database, database.writing() as connection:
+        with self.backend.database() as database, database.writing() as connection:
             connection.execute(text("DELETE FROM objects WHERE name = :name"), {"name": name})
         self.daemon()
 

@@ -2,12 +2,12 @@
 
 from collections.abc import Callable, Collection
 
-from tests.contract.store_worlds import World
+from tests.contract.store_backends import Backend
 from tests.loop.harness import LoopHarness, killed_at_each_step
 
 
 def repair_each_crash(
-    world: World,
+    backend: Backend,
     harness: LoopHarness,
     deeds: tuple[Callable[[], object], ...],
     network_condition: Callable[[int], str],
@@ -18,7 +18,7 @@ def repair_each_crash(
     `network_condition` is that of its network by the number of the deed. Return the number of crashes.
     """
     moments = 0
-    for number in killed_at_each_step(harness, world.path(), *deeds):
+    for number in killed_at_each_step(harness, backend.path(), *deeds):
         moments += 1
         sandbox = harness.get("web")
         if sandbox is not None and sandbox.deleted_at is None:

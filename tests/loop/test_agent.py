@@ -6,7 +6,7 @@ import pytest
 
 from controller.kinds.planning.action import CreateContainer
 from controller.kinds.runtime.agent import IMAGE, volume_name
-from tests.contract.store_worlds import World
+from tests.contract.store_backends import Backend
 from tests.loop.harness import TINY, LoopHarness
 from tests.loop.test_pools import apply_pool, containers, counts, launch
 
@@ -14,8 +14,8 @@ AGENT = {"agent": {}}
 
 
 @pytest.fixture
-def harness(world: World) -> Iterator[LoopHarness]:
-    harness = LoopHarness(world.store())
+def harness(backend: Backend) -> Iterator[LoopHarness]:
+    harness = LoopHarness(backend.store())
     yield harness
     harness.close()
 

@@ -16,7 +16,7 @@ from controller.metrics.meter import PrometheusMeter
 from controller.metrics.registry import Registry, new_registry
 from controller.metrics.render import plain_text
 from controller.service.objects.apply import Source
-from tests.contract.store_worlds import World
+from tests.contract.store_backends import Backend
 from tests.deploy.test_prometheus import ALERTS, FOLDER, promtool, with_promtool
 from tests.loop.harness import LoopHarness
 from tests.metrics.made_up import MadeUpUsage
@@ -30,9 +30,9 @@ TELLS = {"waiting": {"QuotaWaiting"}, "ill": {"SandboxNotReady"}}
 class Scene:
     """A harness, and what a scrape of its daemon shows."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, backend: Backend) -> None:
         self.registry: Registry = new_registry("0", "0")
-        self.harness = LoopHarness(world.store(), meter=PrometheusMeter(self.registry, strict=True))
+        self.harness = LoopHarness(backend.store(), meter=PrometheusMeter(self.registry, strict=True))
         usage = MadeUpUsage()
         collect(self.registry, lambda: self.harness.reconcile_pass.last, usage, layers=dict, detail=False, labels=())
 
@@ -56,8 +56,8 @@ class Scene:
 
 
 @pytest.fixture
-def scene(world: World) -> Iterator[Scene]:
-    created = Scene(world)
+def scene(backend: Backend) -> Iterator[Scene]:
+    created = Scene(backend)
     yield created
     created.harness.close()
 

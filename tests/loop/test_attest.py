@@ -8,7 +8,7 @@ from controller.kinds.observed.observed import State
 from controller.kinds.registry import discover
 from controller.service.errors import NotFound, ServiceUnavailable
 from controller.service.sandbox.attest import Attested
-from tests.contract.store_worlds import World
+from tests.contract.store_backends import Backend
 from tests.loop.harness import LoopHarness
 
 
@@ -17,8 +17,8 @@ def state(harness: LoopHarness) -> State:
 
 
 @pytest.fixture
-def harness(world: World) -> Iterator[LoopHarness]:
-    harness = LoopHarness(world.store())
+def harness(backend: Backend) -> Iterator[LoopHarness]:
+    harness = LoopHarness(backend.store())
     yield harness
     harness.close()
 

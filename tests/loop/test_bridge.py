@@ -7,15 +7,15 @@ import pytest
 
 from controller.policy.levels.levels import Policy
 from controller.ports import StoreError
-from tests.contract.store_worlds import World
+from tests.contract.store_backends import Backend
 from tests.loop.harness import LoopHarness
 from tests.loop.networked import repair_each_crash
 from tests.small_sandboxes import apply_small
 
 
 @pytest.fixture
-def harness(world: World) -> Iterator[LoopHarness]:
-    harness = LoopHarness(world.store(), policy=replace(Policy(), local_network=True))
+def harness(backend: Backend) -> Iterator[LoopHarness]:
+    harness = LoopHarness(backend.store(), policy=replace(Policy(), local_network=True))
     yield harness
     harness.close()
 
@@ -54,10 +54,10 @@ def test_without_a_log_that_takes_the_entry_nothing_is_started(
     assert harness.engine.calls == []
 
 
-def test_a_crash_at_any_step_is_repaired_by_the_next_daemon(world: World, harness: LoopHarness) -> None:
+def test_a_crash_at_any_step_is_repaired_by_the_next_daemon(backend: Backend, harness: LoopHarness) -> None:
     deeds = (
         *(lambda: apply(harness), harness.settle),
         *(lambda: apply(harness, local=True), harness.settle),
         *(lambda: harness.delete("web"), harness.settle),
     )
-    assert repair_each_crash(world, harness, deeds, lambda number: "True Public" if number < 2 else "True Local") > 15
+    assert repair_each_crash(backend, harness, deeds, lambda number: "True Public" if number < 2 else "True Local") > 15

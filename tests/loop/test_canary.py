@@ -10,7 +10,7 @@ from controller.kinds.observed.canary import CanaryTry
 from controller.kinds.runtime.container import ContainerConfig
 from controller.loop.tasks.canary import RETRY_SECONDS, CanaryWatch
 from controller.policy.levels.levels import Policy
-from tests.contract.store_worlds import World
+from tests.contract.store_backends import Backend
 from tests.loop.harness import LoopHarness
 from tests.small_sandboxes import apply_small
 
@@ -65,98 +65,98 @@ class Watched:
 
 
 @pytest.fixture
-def world_of(world: World) -> Iterator[Watched]:
-    harness = LoopHarness(world.store())
+def watched(backend: Backend) -> Iterator[Watched]:
+    harness = LoopHarness(backend.store())
     watched = Watched(harness)
     yield watched
     watched.watch.stop()
     harness.close()
 
 
-def test_a_host_without_networks_is_left_alone(world_of: Watched) -> None:
-    world_of.apply(level="full-isolation")
-    world_of.settle()
+def test_a_host_without_networks_is_left_alone(watched: Watched) -> None:
+    watched.apply(level="full-isolation")
+    watched.settle()
     for _ in range(2):
-        world_of.later(10 * PERIOD)
-    assert (world_of.bird.tries, world_of.bird.cleaned) == (0, 1)
-    assert world_of.harness.condition("web", "Ready") == "True Running"
+        watched.later(10 * PERIOD)
+    assert (watched.bird.tries, watched.bird.cleaned) == (0, 1)
+    assert watched.harness.condition("web", "Ready") == "True Running"
 
 
-def test_the_first_network_waits_for_a_try_and_the_next_does_not(world_of: Watched) -> None:
+def test_the_first_network_waits_for_a_try_and_the_next_does_not(watched: Watched) -> None:
     observed: list[int] = []
-    world_of.bird.before = lambda: observed.append(len(world_of.harness.engine.calls))
-    world_of.apply()
-    world_of.settle()
-    assert (world_of.bird.tries, observed) == (1, [0])
-    assert world_of.harness.condition("web", "Ready") == "True Running"
-    world_of.apply("other")
-    world_of.settle()
-    assert world_of.harness.condition("other", "Ready") == "True Running"
-    assert world_of.bird.tries == 1
+    watched.bird.before = lambda: observed.append(len(watched.harness.engine.calls))
+    watched.apply()
+    watched.settle()
+    assert (watched.bird.tries, observed) == (1, [0])
+    assert watched.harness.condition("web", "Ready") == "True Running"
+    watched.apply("other")
+    watched.settle()
+    assert watched.harness.condition("other", "Ready") == "True Running"
+    assert watched.bird.tries == 1
 
 
-def test_it_is_tried_again_and_again_while_there_is_a_network(world_of: Watched) -> None:
-    world_of.apply()
-    world_of.settle()
-    world_of.later(PERIOD / 2)
-    assert world_of.bird.tries == 1
-    world_of.later(PERIOD)
-    assert world_of.bird.tries == 2
-    world_of.harness.delete("web")
-    world_of.settle()
-    assert world_of.bird.cleaned == 0
+def test_it_is_tried_again_and_again_while_there_is_a_network(watched: Watched) -> None:
+    watched.apply()
+    watched.settle()
+    watched.later(PERIOD / 2)
+    assert watched.bird.tries == 1
+    watched.later(PERIOD)
+    assert watched.bird.tries == 2
+    watched.harness.delete("web")
+    watched.settle()
+    assert watched.bird.cleaned == 0
     for _ in range(2):
-        world_of.later(2 * PERIOD)
-    assert (world_of.bird.tries, world_of.bird.cleaned) == (2, 1)
+        watched.later(2 * PERIOD)
+    assert (watched.bird.tries, watched.bird.cleaned) == (2, 1)
 
 
-def test_what_a_try_leaves_is_cleaned_up_also_where_nothing_needs_it_before_its_end(world_of: Watched) -> None:
-    world_of.apply()
-    world_of.settle()
+def test_what_a_try_leaves_is_cleaned_up_also_where_nothing_needs_it_before_its_end(watched: Watched) -> None:
+    watched.apply()
+    watched.settle()
     over = threading.Event()
 
     def held_up() -> None:
         assert over.wait(30)
 
-    world_of.bird.before = held_up
-    world_of.harness.clock.advance(2 * PERIOD)
-    world_of.watch.tick()
-    world_of.harness.delete("web")
-    world_of.harness.settle()
-    world_of.watch.tick()
+    watched.bird.before = held_up
+    watched.harness.clock.advance(2 * PERIOD)
+    watched.watch.tick()
+    watched.harness.delete("web")
+    watched.harness.settle()
+    watched.watch.tick()
     over.set()
-    world_of.watch.wait()
-    world_of.watch.tick()
-    world_of.watch.wait()
-    assert (world_of.bird.tries, world_of.bird.cleaned) == (2, 1)
+    watched.watch.wait()
+    watched.watch.tick()
+    watched.watch.wait()
+    assert (watched.bird.tries, watched.bird.cleaned) == (2, 1)
 
 
-def test_what_answers_holds_up_all_that_is_new_and_is_told(world_of: Watched) -> None:
-    world_of.apply()
-    world_of.settle()
-    world_of.bird.finds = CanaryTry(("this host (10.0.0.1) from pdp-c", "this host (10.0.0.1) from pdp-c"))
-    world_of.later(PERIOD)
-    assert world_of.watch.now.broken.count("this host") == 1
-    assert world_of.harness.condition("web", "Ready") == "False NetworkUnguarded"
-    assert world_of.harness.condition("web", "NetworkReady") == "False NetworkUnguarded"
-    world_of.apply("late")
-    world_of.settle()
-    assert world_of.harness.condition("late", "Ready") == "False NetworkUnguarded"
-    assert world_of.events() == ["GuardBroken"]
-    world_of.bird.finds = CanaryTry()
-    world_of.later(RETRY_SECONDS)
-    assert world_of.harness.condition("late", "Ready") == "True Running"
-    assert world_of.harness.condition("web", "NetworkReady") == "True Public"
-    assert world_of.events() == ["GuardBroken", "GuardHolds"]
+def test_what_answers_holds_up_all_that_is_new_and_is_told(watched: Watched) -> None:
+    watched.apply()
+    watched.settle()
+    watched.bird.finds = CanaryTry(("this host (10.0.0.1) from pdp-c", "this host (10.0.0.1) from pdp-c"))
+    watched.later(PERIOD)
+    assert watched.watch.now.broken.count("this host") == 1
+    assert watched.harness.condition("web", "Ready") == "False NetworkUnguarded"
+    assert watched.harness.condition("web", "NetworkReady") == "False NetworkUnguarded"
+    watched.apply("late")
+    watched.settle()
+    assert watched.harness.condition("late", "Ready") == "False NetworkUnguarded"
+    assert watched.events() == ["GuardBroken"]
+    watched.bird.finds = CanaryTry()
+    watched.later(RETRY_SECONDS)
+    assert watched.harness.condition("late", "Ready") == "True Running"
+    assert watched.harness.condition("web", "NetworkReady") == "True Public"
+    assert watched.events() == ["GuardBroken", "GuardHolds"]
 
 
 @pytest.mark.parametrize("why", ["it can't be tried", "the engine is away", "the guard is away"])
-def test_what_was_broken_is_so_until_it_is_seen_to_hold(world_of: Watched, why: str) -> None:
-    world_of.apply()
-    world_of.settle()
-    harness, bird = world_of.harness, world_of.bird
+def test_what_was_broken_is_so_until_it_is_seen_to_hold(watched: Watched, why: str) -> None:
+    watched.apply()
+    watched.settle()
+    harness, bird = watched.harness, watched.bird
     bird.finds = CanaryTry(("this host (10.0.0.1) from pdp-c",))
-    world_of.later(PERIOD)
+    watched.later(PERIOD)
     bird.finds = CanaryTry(trouble="the engine is busy")
     if why == "the engine is away":
         harness.engine.go_down("connection refused")
@@ -167,73 +167,73 @@ def test_what_was_broken_is_so_until_it_is_seen_to_hold(world_of: Watched, why: 
             harness.engine.unguarded = message
             harness.engine.observe_now()
             harness.run_pass()
-    world_of.watch.wait()  # what began just now counts as before
+    watched.watch.wait()  # what began just now counts as before
     tries = bird.tries
-    world_of.later(RETRY_SECONDS)
+    watched.later(RETRY_SECONDS)
     assert bird.tries > tries
-    assert world_of.watch.now.broken
+    assert watched.watch.now.broken
     assert harness.condition("web", "NetworkReady") == "False NetworkUnguarded"
-    assert world_of.events() == ["GuardBroken"]
+    assert watched.events() == ["GuardBroken"]
     bird.finds = CanaryTry()
-    world_of.later(RETRY_SECONDS)
+    watched.later(RETRY_SECONDS)
     assert harness.condition("web", "NetworkReady") == "True Public"
-    assert world_of.events() == ["GuardBroken", "GuardHolds"]
+    assert watched.events() == ["GuardBroken", "GuardHolds"]
 
 
-def test_what_can_not_be_tried_holds_up_too_and_is_tried_again(world_of: Watched) -> None:
-    world_of.bird.finds = CanaryTry(trouble="No such image: paddock/egress:1")
-    world_of.apply()
-    world_of.settle()
-    assert world_of.watch.now.state == "Untried"
-    assert "images/build.sh egress" in world_of.watch.now.message
-    assert world_of.harness.condition("web", "Ready") == "False NetworkUnguarded"
-    assert world_of.watch.now.broken == ""
-    world_of.bird.finds = CanaryTry()
-    world_of.later(RETRY_SECONDS)
-    assert world_of.harness.condition("web", "Ready") == "True Running"
-    assert world_of.events() == []
+def test_what_can_not_be_tried_holds_up_too_and_is_tried_again(watched: Watched) -> None:
+    watched.bird.finds = CanaryTry(trouble="No such image: paddock/egress:1")
+    watched.apply()
+    watched.settle()
+    assert watched.watch.now.state == "Untried"
+    assert "images/build.sh egress" in watched.watch.now.message
+    assert watched.harness.condition("web", "Ready") == "False NetworkUnguarded"
+    assert watched.watch.now.broken == ""
+    watched.bird.finds = CanaryTry()
+    watched.later(RETRY_SECONDS)
+    assert watched.harness.condition("web", "Ready") == "True Running"
+    assert watched.events() == []
 
 
-def test_an_engine_or_a_guard_that_was_away_is_tried_anew(world_of: Watched) -> None:
-    world_of.apply()
-    world_of.settle()
-    harness = world_of.harness
+def test_an_engine_or_a_guard_that_was_away_is_tried_anew(watched: Watched) -> None:
+    watched.apply()
+    watched.settle()
+    harness = watched.harness
     harness.engine.go_down("connection refused")
     harness.run_pass()
     harness.engine.come_up()
-    world_of.settle()
-    assert world_of.bird.tries == 2
+    watched.settle()
+    assert watched.bird.tries == 2
     harness.engine.unguarded = "the table is gone"
     harness.engine.observe_now()
-    world_of.settle()
-    assert (world_of.bird.tries, world_of.watch.now.state) == (2, "Pending")
+    watched.settle()
+    assert (watched.bird.tries, watched.watch.now.state) == (2, "Pending")
     harness.engine.unguarded = ""
     harness.engine.observe_now()
-    world_of.settle()
-    assert (world_of.bird.tries, world_of.watch.now.state) == (3, "Holds")
+    watched.settle()
+    assert (watched.bird.tries, watched.watch.now.state) == (3, "Holds")
 
 
-def test_what_was_tried_of_an_engine_that_went_away_meanwhile_counts_for_nothing(world_of: Watched) -> None:
-    harness = world_of.harness
+def test_what_was_tried_of_an_engine_that_went_away_meanwhile_counts_for_nothing(watched: Watched) -> None:
+    harness = watched.harness
 
     def away() -> None:
-        world_of.bird.before = lambda: None
+        watched.bird.before = lambda: None
         harness.engine.go_down("connection refused")
-        world_of.watch.see(harness.engine.observe())
+        watched.watch.see(harness.engine.observe())
         harness.engine.come_up()
 
-    world_of.bird.before = away
-    world_of.apply()
-    world_of.settle()
-    assert (world_of.bird.tries, world_of.watch.now.state) == (2, "Holds")
+    watched.bird.before = away
+    watched.apply()
+    watched.settle()
+    assert (watched.bird.tries, watched.watch.now.state) == (2, "Holds")
 
 
-def test_a_canary_that_breaks_is_no_canary_that_lives(world_of: Watched) -> None:
+def test_a_canary_that_breaks_is_no_canary_that_lives(watched: Watched) -> None:
     def broken() -> None:
         raise RuntimeError("a bug")
 
-    world_of.bird.before = broken
-    world_of.apply()
-    world_of.settle()
-    assert world_of.watch.now.state == "Untried"
-    assert "a bug" in world_of.watch.now.message
+    watched.bird.before = broken
+    watched.apply()
+    watched.settle()
+    assert watched.watch.now.state == "Untried"
+    assert "a bug" in watched.watch.now.message

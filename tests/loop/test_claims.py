@@ -22,7 +22,7 @@ from controller.policy.levels.levels import Policy
 from controller.ports import NullMeter
 from controller.service import errors
 from controller.service.objects.apply import Source
-from tests.contract.store_worlds import World
+from tests.contract.store_backends import Backend
 from tests.daemon import wait_for
 from tests.examples import examples
 from tests.loop.harness import TINY, Crash, LoopHarness
@@ -330,8 +330,8 @@ def check(harness: LoopHarness) -> None:
     deadline=None,
 )
 @given(steps=st.lists(STEPS, max_size=14))
-def test_no_history_of_claims_ever_holds_more_than_is_allowed(world: World, steps: list[tuple[Any, ...]]) -> None:
-    store = world.store()
+def test_no_history_of_claims_ever_holds_more_than_is_allowed(backend: Backend, steps: list[tuple[Any, ...]]) -> None:
+    store = backend.store()
     harness = LoopHarness(store)
     harness.uids = store.revision() * 100
     try:

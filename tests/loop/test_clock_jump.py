@@ -11,7 +11,7 @@ from controller.loop.clock_jump import ClockJump
 from controller.loop.schedule import Schedule
 from controller.ports import NullMeter
 from tests.conftest import HandClock
-from tests.contract.store_worlds import World
+from tests.contract.store_backends import Backend
 from tests.daemon import wait_for
 from tests.loop.harness import LoopHarness
 
@@ -19,8 +19,8 @@ IDLE: dict[str, Any] = {"idleTimeoutSeconds": 60, "shutdownGracePeriodSeconds": 
 
 
 @pytest.fixture
-def harness(world: World) -> Iterator[LoopHarness]:
-    harness = LoopHarness(world.store())
+def harness(backend: Backend) -> Iterator[LoopHarness]:
+    harness = LoopHarness(backend.store())
     harness.engine.at_rest = True
     yield harness
     harness.close()

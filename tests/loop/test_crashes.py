@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.contract.store_worlds import World, make_world
+from tests.contract.store_backends import Backend, make_backend
 from tests.examples import examples
 from tests.loop.harness import Crash, Moment
 from tests.loop.lives import LIVES, CrashingHarness, Step
@@ -52,9 +52,9 @@ def live(
 
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("life", LIVES)
-def test_a_crash_after_any_step_changes_nothing_in_the_end(world: World, life: str) -> None:
+def test_a_crash_after_any_step_changes_nothing_in_the_end(backend: Backend, life: str) -> None:
     """From all that is there after each step of a life, it goes on with the next daemon."""
-    harness, steps = CrashingHarness(world, world.store()), LIVES[life]
+    harness, steps = CrashingHarness(backend, backend.store()), LIVES[life]
     number, moments = 0, list[tuple[int, Moment]]()
 
     def begins(begun: int) -> None:
@@ -63,7 +63,7 @@ def test_a_crash_after_any_step_changes_nothing_in_the_end(world: World, life: s
 
     def watch(after: bool) -> None:
         if after:
-            moments.append((number, Moment(harness, world.path())))
+            moments.append((number, Moment(harness, backend.path())))
 
     harness.watch = watch
     live(harness, steps, at=begins)
@@ -81,16 +81,16 @@ def test_a_crash_after_any_step_changes_nothing_in_the_end(world: World, life: s
 
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("life", LIVES)
-def test_crashes_before_steps_change_nothing_in_the_end(world: World, life: str) -> None:
+def test_crashes_before_steps_change_nothing_in_the_end(backend: Backend, life: str) -> None:
     """Lives in which each daemon crashes some steps after the one before it, begun one step later each time."""
-    store = world.store()
-    harness = CrashingHarness(world, store)
+    store = backend.store()
+    harness = CrashingHarness(backend, store)
     live(harness, LIVES[life])
     picture, total = harness.picture(), harness.fuse.steps
     harness.empty()
     crashes = 0
     for crash_at in range(1, min(total, _APART) + 1, _STRIDE):
-        harness = CrashingHarness(world, store)
+        harness = CrashingHarness(backend, store)
 
         def blow(at: int, harness: CrashingHarness = harness) -> None:
             harness.fuse.blow_at = at
@@ -104,10 +104,10 @@ def test_crashes_before_steps_change_nothing_in_the_end(world: World, life: str)
 
 @pytest.mark.postgres
 @pytest.mark.parametrize("life", LIVES)
-def test_a_life_on_postgresql_is_that_on_sqlite(world: World, life: str, tmp_path: Path) -> None:
-    with make_world("postgres", tmp_path) as second:
+def test_a_life_on_postgresql_is_that_on_sqlite(backend: Backend, life: str, tmp_path: Path) -> None:
+    with make_backend("postgres", tmp_path) as second:
         pictures = []
-        for entry in (world, second):
+        for entry in (backend, second):
             harness = CrashingHarness(entry, entry.store())
             live(harness, LIVES[life])
             pictures.append(harness.picture())

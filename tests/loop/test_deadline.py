@@ -5,15 +5,15 @@ from typing import Any
 
 import pytest
 
-from tests.contract.store_worlds import World
+from tests.contract.store_backends import Backend
 from tests.loop.harness import LoopHarness, killed_at_each_step
 
 DEADLINE: dict[str, Any] = {"activeDeadlineSeconds": 100, "shutdownGracePeriodSeconds": 5, "keepRunning": True}
 
 
 @pytest.fixture
-def harness(world: World) -> Iterator[LoopHarness]:
-    harness = LoopHarness(world.store())
+def harness(backend: Backend) -> Iterator[LoopHarness]:
+    harness = LoopHarness(backend.store())
     yield harness
     harness.close()
 
@@ -26,13 +26,13 @@ def go_on(harness: LoopHarness, seconds: float) -> None:
     harness.settle(seconds=0)
 
 
-def test_a_short_life_ends_after_any_crash(world: World, harness: LoopHarness) -> None:
+def test_a_short_life_ends_after_any_crash(backend: Backend, harness: LoopHarness) -> None:
     deeds = (
         lambda: harness.apply("web", lifecycle={**DEADLINE, "ttlSecondsAfterFinished": 50}),
         lambda: go_on(harness, 170),
     )
     moments = 0
-    for _ in killed_at_each_step(harness, world.path(), *deeds):
+    for _ in killed_at_each_step(harness, backend.path(), *deeds):
         moments += 1
         go_on(harness, 170)
         remains = harness.names(), harness.ours(), list(harness.store.instances())

@@ -12,7 +12,7 @@ from controller.loop.desired import Desired
 from controller.loop.garbage import GarbageCollector
 from controller.ports import ObjectPage
 from controller.store.sql_store import SqlStore
-from tests.contract.store_worlds import World, both_stores, new_sandbox
+from tests.contract.store_backends import Backend, both_stores, new_sandbox
 
 _SPEC = {"template": {"image": "paddock/test-tiny:1"}}
 _HOSTS = ("a", "b", "")
@@ -37,8 +37,8 @@ class Busy:
 
 
 @pytest.fixture
-def store(world: World) -> SqlStore:
-    created = world.store()
+def store(backend: Backend) -> SqlStore:
+    created = backend.store()
     with created.transaction() as transaction:
         for at in range(_COUNT):
             host = _HOSTS[at % 3]

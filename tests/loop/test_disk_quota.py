@@ -13,7 +13,7 @@ from controller.kinds.runtime.disk import DiskAbility
 from controller.policy.network.egress import IMAGE
 from controller.service import errors
 from controller.service.objects.apply import Source
-from tests.contract.store_worlds import World
+from tests.contract.store_backends import Backend
 from tests.fakes.engine import FACTS
 from tests.loop.harness import TINY, LoopHarness
 
@@ -23,8 +23,8 @@ TYPE = "DiskQuotaEnforced"
 
 
 @pytest.fixture
-def harness(world: World) -> Iterator[LoopHarness]:
-    harness = LoopHarness(world.store())
+def harness(backend: Backend) -> Iterator[LoopHarness]:
+    harness = LoopHarness(backend.store())
     harness.engine.add_image(IMAGE)
     yield harness
     harness.close()

@@ -8,7 +8,7 @@ import pytest
 from controller.policy.levels.levels import Policy
 from controller.policy.network.egress import IMAGE, UPLINK
 from controller.service import errors
-from tests.contract.store_worlds import World
+from tests.contract.store_backends import Backend
 from tests.loop.harness import LoopHarness
 from tests.loop.networked import repair_each_crash
 from tests.small_sandboxes import apply_small
@@ -17,8 +17,8 @@ POLICY = Policy()
 
 
 @pytest.fixture
-def harness(world: World) -> Iterator[LoopHarness]:
-    harness = LoopHarness(world.store(), policy=POLICY)
+def harness(backend: Backend) -> Iterator[LoopHarness]:
+    harness = LoopHarness(backend.store(), policy=POLICY)
     harness.engine.add_image(IMAGE)
     yield harness
     harness.close()
@@ -40,10 +40,10 @@ def test_a_level_without_a_network_takes_no_hosts(harness: LoopHarness) -> None:
         harness.apply("web", network={"allowedHosts": ["git.example.org"]})
 
 
-def test_a_crash_at_any_step_is_repaired_by_the_next_daemon(world: World, harness: LoopHarness) -> None:
+def test_a_crash_at_any_step_is_repaired_by_the_next_daemon(backend: Backend, harness: LoopHarness) -> None:
     deeds = (
         *(lambda: apply(harness, hosts=["git.example.org"]), harness.settle),
         *(lambda: apply(harness, hosts=[]), harness.settle),
         *(lambda: harness.delete("web"), harness.settle),
     )
-    assert repair_each_crash(world, harness, deeds, lambda _: "True Sealed", shared_networks={UPLINK}) > 20
+    assert repair_each_crash(backend, harness, deeds, lambda _: "True Sealed", shared_networks={UPLINK}) > 20

@@ -11,14 +11,14 @@ from controller.kinds.common.labels import egress_name
 from controller.loop.tasks.egress_audit import EgressAudit
 from controller.policy.network.egress import IMAGE
 from controller.ports import StoreError
-from tests.contract.store_worlds import World
+from tests.contract.store_backends import Backend
 from tests.loop.harness import LoopHarness
 from tests.small_sandboxes import apply_small
 
 
 @pytest.fixture
-def harness(world: World) -> Iterator[LoopHarness]:
-    harness = LoopHarness(world.store())
+def harness(backend: Backend) -> Iterator[LoopHarness]:
+    harness = LoopHarness(backend.store())
     harness.engine.add_image(IMAGE)
     apply_small(harness, "web", "development")
     harness.settle()

@@ -9,7 +9,7 @@ import pytest
 from controller.kinds.planning.action import Action
 from controller.policy.levels.levels import Policy
 from controller.service.objects.apply import Source
-from tests.contract.store_worlds import World
+from tests.contract.store_backends import Backend
 from tests.loop.harness import LoopHarness
 
 IDLE: dict[str, Any] = {"idleTimeoutSeconds": 60, "shutdownGracePeriodSeconds": 5}
@@ -39,8 +39,8 @@ def uid(harness: LoopHarness) -> str:
 
 
 @pytest.fixture
-def harness(world: World) -> Iterator[LoopHarness]:
-    harness = LoopHarness(world.store(), policy=Policy(holds_memory=True))
+def harness(backend: Backend) -> Iterator[LoopHarness]:
+    harness = LoopHarness(backend.store(), policy=Policy(holds_memory=True))
     harness.engine.at_rest = True
     yield harness
     harness.close()

@@ -12,13 +12,13 @@ from controller.kinds.common.owner_reference import FOREGROUND_FINALIZER, Propag
 from controller.kinds.registry import discover
 from controller.ports import ChangesGone
 from controller.service.objects.apply import Source
-from tests.contract.store_worlds import World
+from tests.contract.store_backends import Backend
 from tests.loop.harness import TINY, LoopHarness, killed_at_each_step
 
 
 @pytest.fixture
-def harness(world: World) -> Iterator[LoopHarness]:
-    harness = LoopHarness(world.store())
+def harness(backend: Backend) -> Iterator[LoopHarness]:
+    harness = LoopHarness(backend.store())
     yield harness
     harness.close()
 
@@ -141,14 +141,14 @@ def test_pruned_changes_are_no_loss(harness: LoopHarness) -> None:
 
 @pytest.mark.parametrize("propagation", ["Foreground", "Background"])
 def test_a_daemon_killed_at_any_step_is_followed_by_one_that_finishes(
-    world: World, harness: LoopHarness, propagation: Propagation
+    backend: Backend, harness: LoopHarness, propagation: Propagation
 ) -> None:
     for name, owners in (("a", ()), ("b", ("a",)), ("c", ("b",))):
         apply(harness, name, *owners)
     harness.settle()
     end = vanish if propagation == "Background" else partial(delete, propagation=propagation)
     moments = 0
-    for _ in killed_at_each_step(harness, world.path(), lambda: end(harness, "a"), harness.daemon, harness.settle):
+    for _ in killed_at_each_step(harness, backend.path(), lambda: end(harness, "a"), harness.daemon, harness.settle):
         moments += 1
         harness.settle()
         assert (harness.names(), harness.ours()) == ([], {}), f"moment {moments}"

@@ -13,7 +13,7 @@ from controller.policy.images import ImageRules
 from controller.policy.levels.levels import GuardLost, Policy
 from controller.policy.network.egress import IMAGE
 from controller.service.objects.apply import Source
-from tests.contract.store_worlds import World
+from tests.contract.store_backends import Backend
 from tests.loop.harness import LoopHarness
 from tests.small_sandboxes import apply_small
 
@@ -22,11 +22,11 @@ Make = Callable[[GuardLost], LoopHarness]
 
 
 @pytest.fixture
-def make(world: World) -> Iterator[Make]:
+def make(backend: Backend) -> Iterator[Make]:
     harnesses: list[LoopHarness] = []
 
     def make_harness(guard_lost: GuardLost) -> LoopHarness:
-        harnesses.append(LoopHarness(world.store(), policy=replace(Policy(), guard_lost=guard_lost)))
+        harnesses.append(LoopHarness(backend.store(), policy=replace(Policy(), guard_lost=guard_lost)))
         harnesses[-1].engine.add_image(IMAGE)
         return harnesses[-1]
 

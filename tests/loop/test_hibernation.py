@@ -12,7 +12,7 @@ from controller.kinds.observed.observed import State
 from controller.kinds.planning.action import HibernateContainer, UpdateLimits, WakeContainer
 from controller.policy.network.egress import IMAGE
 from controller.service.objects.apply import Source
-from tests.contract.store_worlds import World
+from tests.contract.store_backends import Backend
 from tests.loop.harness import LoopHarness
 from tests.loop.test_idle import Exec, opened, state
 from tests.small_sandboxes import SMALL
@@ -21,8 +21,8 @@ IDLE: dict[str, Any] = {"idleTimeoutSeconds": 60, "shutdownGracePeriodSeconds": 
 
 
 @pytest.fixture
-def harness(world: World) -> Iterator[LoopHarness]:
-    harness = LoopHarness(world.store())
+def harness(backend: Backend) -> Iterator[LoopHarness]:
+    harness = LoopHarness(backend.store())
     harness.engine.at_rest = harness.hibernates = True
     yield harness
     harness.close()

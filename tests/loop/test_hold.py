@@ -9,7 +9,7 @@ from controller.loop.fleet.placements import LOSS_SECONDS
 from controller.loop.tasks.hold import HOLD_SECONDS, HostHold
 from controller.policy.levels.levels import Policy
 from controller.store.lease import LEASE_SECONDS
-from tests.contract.store_worlds import World
+from tests.contract.store_backends import Backend
 from tests.loop.test_many_hosts import Hosts, two_hosts
 
 
@@ -25,8 +25,8 @@ class Freezer:
 
 
 @pytest.fixture
-def hosts(world: World) -> Iterator[Hosts]:
-    with two_hosts(world, (Policy(scheduler="swarm"), Policy(scheduler="swarm"))) as created:
+def hosts(backend: Backend) -> Iterator[Hosts]:
+    with two_hosts(backend, (Policy(scheduler="swarm"), Policy(scheduler="swarm"))) as created:
         yield created
 
 

@@ -12,15 +12,15 @@ from controller.kinds.planning.action import SignalContainer, StartContainer
 from controller.kinds.registry import Kind, discover
 from controller.ports import StoreError, StreamError
 from controller.service import errors
-from tests.contract.store_worlds import World
+from tests.contract.store_backends import Backend
 from tests.loop.harness import LoopHarness, killed_at_each_step
 
 IDLE: dict[str, Any] = {"idleTimeoutSeconds": 60, "shutdownGracePeriodSeconds": 5}
 
 
 @pytest.fixture
-def harness(world: World) -> Iterator[LoopHarness]:
-    harness = LoopHarness(world.store())
+def harness(backend: Backend) -> Iterator[LoopHarness]:
+    harness = LoopHarness(backend.store())
     harness.engine.at_rest = True
     yield harness
     harness.close()
@@ -276,13 +276,13 @@ def test_after_a_crash_the_clock_goes_on_but_never_runs_out_early(
 
 
 @pytest.mark.parametrize("on_idle", ["Suspend", "Delete"])
-def test_a_daemon_killed_while_it_reaps_is_followed(world: World, harness: LoopHarness, on_idle: str) -> None:
+def test_a_daemon_killed_while_it_reaps_is_followed(backend: Backend, harness: LoopHarness, on_idle: str) -> None:
     deeds = (
         lambda: harness.apply("web", lifecycle={**IDLE, "onIdle": on_idle}),
         lambda: harness.settle(seconds=130),
     )
     moments = 0
-    for _ in killed_at_each_step(harness, world.path(), *deeds):
+    for _ in killed_at_each_step(harness, backend.path(), *deeds):
         moments += 1
         harness.settle(seconds=130)
         if on_idle == "Delete":

@@ -10,7 +10,7 @@ from controller.kinds.runtime.agent import IMAGE, volume_name
 from controller.loop.tasks.images import ImageKeeper
 from controller.plan.capacity.images import PruneRules
 from controller.ports import NullMeter
-from tests.contract.store_worlds import World
+from tests.contract.store_backends import Backend
 from tests.loop.harness import LoopHarness
 
 GRACE = 3600.0
@@ -18,8 +18,8 @@ HOST = ObjectRef("Host", "", "host", "the-host")
 
 
 @pytest.fixture
-def harness(world: World) -> Iterator[LoopHarness]:
-    harness = LoopHarness(world.store())
+def harness(backend: Backend) -> Iterator[LoopHarness]:
+    harness = LoopHarness(backend.store())
     yield harness
     harness.close()
 

@@ -23,7 +23,7 @@ from controller.ports import NullMeter
 from controller.service import errors
 from controller.service.mcp.installs import InstallPorts, InstallRules, Installs
 from controller.service.objects.apply import Source
-from tests.contract.store_worlds import World
+from tests.contract.store_backends import Backend
 from tests.fakes.shell import Run
 from tests.loop.harness import Crash, FusedStore, LoopHarness
 
@@ -177,8 +177,8 @@ class InstallHarness(LoopHarness):
 
 
 @pytest.fixture
-def harness(world: World) -> Iterator[InstallHarness]:
-    harness = InstallHarness(world.store())
+def harness(backend: Backend) -> Iterator[InstallHarness]:
+    harness = InstallHarness(backend.store())
     yield harness
     harness.close()
 
@@ -340,7 +340,7 @@ def test_images_go_when_no_server_needs_them(harness: InstallHarness) -> None:
 
 
 @pytest.mark.timeout(600)
-def test_a_crash_at_any_step_leaves_nothing_half_made(world: World) -> None:
+def test_a_crash_at_any_step_leaves_nothing_half_made(backend: Backend) -> None:
     """State before a step is the state after the last one."""
 
     def live(harness: InstallHarness) -> tuple[Any, ...]:
@@ -355,7 +355,7 @@ def test_a_crash_at_any_step_leaves_nothing_half_made(world: World) -> None:
                 harness.restart()
         return harness.picture()
 
-    harness = InstallHarness(world.store())
+    harness = InstallHarness(backend.store())
     harness.server("a")
     started = harness.fuse.steps
     desired = live(harness)

@@ -9,7 +9,7 @@ from controller.kinds.planning.action import Action, CreateContainer
 from controller.loop.fleet.leader import LeaderLease, wait_to_lead
 from controller.loop.workers import Workers
 from controller.ports import NullMeter, StoreError
-from tests.contract.store_worlds import World
+from tests.contract.store_backends import Backend
 from tests.daemon import wait_for
 from tests.loop.harness import LoopHarness
 
@@ -50,8 +50,8 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def harness(world: World) -> Iterator[LoopHarness]:
-    harness = LoopHarness(world.store())
+def harness(backend: Backend) -> Iterator[LoopHarness]:
+    harness = LoopHarness(backend.store())
     yield harness
     harness.close()
 

@@ -22,7 +22,7 @@ from controller.service import errors
 from controller.service.access import access
 from controller.service.objects.apply import Source
 from controller.store.sql_store import SqlStore
-from tests.contract.store_worlds import World
+from tests.contract.store_backends import Backend
 from tests.fakes.engine import FACTS
 from tests.loop.harness import TINY, LoopHarness
 
@@ -55,13 +55,13 @@ def store_hosts(store: SqlStore, *names: str) -> None:
 
 
 @contextmanager
-def two_hosts(world: World, policies: Sequence[Policy] = (_MANY, _MANY)) -> Iterator[Hosts]:
+def two_hosts(backend: Backend, policies: Sequence[Policy] = (_MANY, _MANY)) -> Iterator[Hosts]:
     leader = ["one"]
 
     def leads(name: str) -> Callable[[], bool]:
         return lambda: leader[0] == name
 
-    store = world.store()
+    store = backend.store()
     store_hosts(store, "one", "two")
     harnesses = [
         LoopHarness(store, policy=policy, place=ManyHosts(name, leads=leads(name)))
@@ -75,8 +75,8 @@ def two_hosts(world: World, policies: Sequence[Policy] = (_MANY, _MANY)) -> Iter
 
 
 @pytest.fixture
-def hosts(world: World) -> Iterator[Hosts]:
-    with two_hosts(world) as created:
+def hosts(backend: Backend) -> Iterator[Hosts]:
+    with two_hosts(backend) as created:
         yield created
 
 
@@ -298,8 +298,8 @@ def test_what_a_sandbox_left_behind_when_it_moved_is_removed(hosts: Hosts) -> No
     assert found(hosts.one, "b").uid in hosts.two.ours()
 
 
-def test_a_single_host_has_one_name(world: World) -> None:
-    harness = LoopHarness(world.store())
+def test_a_single_host_has_one_name(backend: Backend) -> None:
+    harness = LoopHarness(backend.store())
     with pytest.raises(errors.Invalid, match=r"spec\.host: there is one host, `host`"):
         harness.apply("a", host="other")
     harness.apply("a", host="host")
@@ -358,8 +358,8 @@ def test_a_warm_sandbox_on_another_host_than_the_named_one_is_not_claimed(hosts:
     assert (found(hosts.one, "a").status["host"], len(hosts.one.ours())) == ("one", 1)
 
 
-def test_hosts_with_other_rules_do_not_share_their_warm_sandboxes(world: World) -> None:
-    with two_hosts(world, (replace(_MANY, network_range="10.99.0.0/16", report_only=True), _MANY)) as hosts:
+def test_hosts_with_other_rules_do_not_share_their_warm_sandboxes(backend: Backend) -> None:
+    with two_hosts(backend, (replace(_MANY, network_range="10.99.0.0/16", report_only=True), _MANY)) as hosts:
         template = {"image": TINY, "command": ["sleep", "1000000"], "securityLevel": "development"}
         pool(hosts.one, "two")
         hosts.one.apply_template("t", **template)
@@ -510,9 +510,9 @@ def test_why_is_told_of_what_is_bound_to_no_host_or_to_another(hosts: Hosts) -> 
     assert (reported.verdict, reported.reason, "is away" in reported.message) == ("Unknown", "HostLost", True)
 
 
-def test_a_daemon_without_a_host_tells_why(world: World) -> None:
+def test_a_daemon_without_a_host_tells_why(backend: Backend) -> None:
     place = ManyHosts("api/one", leads=lambda: False, keeps_sandboxes=False)
-    harness = LoopHarness(world.store(), policy=_MANY, place=place)
+    harness = LoopHarness(backend.store(), policy=_MANY, place=place)
     with access.acting(_OPERATOR):
         harness.apply("a")
         reasons = harness.services.why.why(SANDBOX, "default", "a")
@@ -521,9 +521,9 @@ def test_a_daemon_without_a_host_tells_why(world: World) -> None:
     harness.close()
 
 
-def test_a_daemon_without_a_host_foretells_no_plan(world: World) -> None:
+def test_a_daemon_without_a_host_foretells_no_plan(backend: Backend) -> None:
     place = ManyHosts("api/one", leads=lambda: False, keeps_sandboxes=False)
-    harness = LoopHarness(world.store(), policy=_MANY, place=place)
+    harness = LoopHarness(backend.store(), policy=_MANY, place=place)
     store_hosts(harness.store, "two")
     spec = {"template": {"image": TINY}}
     documents = [

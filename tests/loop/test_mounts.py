@@ -8,7 +8,7 @@ import pytest
 from controller.kinds.planning.action import RenameContainer
 from controller.kinds.runtime.mount import BindMounts, HostRoot
 from controller.policy.levels.levels import Policy
-from tests.contract.store_worlds import World
+from tests.contract.store_backends import Backend
 from tests.loop.harness import TINY, LoopHarness
 from tests.loop.test_claims import actions, events
 from tests.loop.test_pools import apply_pool, containers, launch
@@ -17,8 +17,8 @@ FOLDER = {"hostPath": "/srv/projects/a", "readOnly": True}
 
 
 @pytest.fixture
-def harness(world: World) -> Iterator[LoopHarness]:
-    harness = LoopHarness(world.store(), policy=Policy(host_roots=(HostRoot(path="/srv/projects"),)))
+def harness(backend: Backend) -> Iterator[LoopHarness]:
+    harness = LoopHarness(backend.store(), policy=Policy(host_roots=(HostRoot(path="/srv/projects"),)))
     yield harness
     harness.close()
 

@@ -7,13 +7,13 @@ from sqlalchemy import text
 
 from controller.kinds.planning.action import RemoveContainer
 from controller.kinds.planning.outcome import Transient
-from tests.contract.store_worlds import World
+from tests.contract.store_backends import Backend
 from tests.loop.harness import Crash, LoopHarness
 
 
 @pytest.fixture
-def harness(world: World) -> Iterator[LoopHarness]:
-    harness = LoopHarness(world.store())
+def harness(backend: Backend) -> Iterator[LoopHarness]:
+    harness = LoopHarness(backend.store())
     for name in ("kept", "lost"):
         harness.apply(name)
     harness.settle()
@@ -21,11 +21,11 @@ def harness(world: World) -> Iterator[LoopHarness]:
     harness.close()
 
 
-def lose(world: World, harness: LoopHarness, name: str) -> str:
+def lose(backend: Backend, harness: LoopHarness, name: str) -> str:
     """Take an object's rows away behind everybody's back; the name of its container. The next daemon has begun."""
     container, obj = harness.container_name(name), harness.get(name)
     assert obj is not None
-    with world.database() as database, database.writing() as connection:
+    with backend.database() as database, database.writing() as connection:
         connection.execute(text("DELETE FROM objects WHERE uid = :uid"), {"uid": obj.uid})
     harness.daemon()
     return container
@@ -36,9 +36,9 @@ def containers(harness: LoopHarness) -> set[str]:
 
 
 def test_a_container_without_an_object_goes_after_its_grace_and_leaves_a_trace(
-    world: World, harness: LoopHarness
+    backend: Backend, harness: LoopHarness
 ) -> None:
-    lost, copy = lose(world, harness, "lost"), "somebodys-copy"
+    lost, copy = lose(backend, harness, "lost"), "somebodys-copy"
     harness.engine.add_foreign(copy, harness.engine.container(lost).labels)
     harness.run_pass()
     harness.clock.advance(59)
@@ -53,10 +53,10 @@ def test_a_container_without_an_object_goes_after_its_grace_and_leaves_a_trace(
 @pytest.mark.parametrize("after", [False, True])
 @pytest.mark.parametrize("step", [1, 2])
 def test_a_daemon_that_dies_while_it_sweeps_is_followed_by_one_that_finishes(
-    world: World, harness: LoopHarness, step: int, after: bool
+    backend: Backend, harness: LoopHarness, step: int, after: bool
 ) -> None:
     """Step 1 is the trace in the store, step 2 the removal itself."""
-    lost = lose(world, harness, "lost")
+    lost = lose(backend, harness, "lost")
     harness.run_pass()
     harness.clock.advance(60)
     harness.fuse.blow_at, harness.fuse.after = harness.fuse.steps + step, after
@@ -68,18 +68,18 @@ def test_a_daemon_that_dies_while_it_sweeps_is_followed_by_one_that_finishes(
     assert containers(harness) == {harness.container_name("kept")}
 
 
-def test_a_removal_that_fails_is_told_and_tried_at_the_next_sweep(world: World, harness: LoopHarness) -> None:
-    lost = lose(world, harness, "lost")
+def test_a_removal_that_fails_is_told_and_tried_at_the_next_sweep(backend: Backend, harness: LoopHarness) -> None:
+    lost = lose(backend, harness, "lost")
     harness.engine.fail_next(RemoveContainer, Transient("EngineError", "the disk is busy"))
     harness.settle()
     assert lost not in containers(harness)
     assert "EngineError" in [event.reason for event in harness.store.events(name="lost")]
 
 
-def test_an_emptied_store_sweeps_nothing(world: World, harness: LoopHarness) -> None:
+def test_an_emptied_store_sweeps_nothing(backend: Backend, harness: LoopHarness) -> None:
     before = containers(harness)
     for name in ("lost", "kept"):
-        lose(world, harness, name)
+        lose(backend, harness, name)
     harness.settle()
     harness.clock.advance(1e6)
     harness.settle()

@@ -29,7 +29,7 @@ from controller.ports import LeaseState
 from controller.ports.scheduler import Availability, Liveness, Placed, SchedulerError, SchedulerProblem, Suspended
 from controller.service import errors
 from controller.service.objects.apply import Source
-from tests.contract.store_worlds import World, make_world
+from tests.contract.store_backends import Backend, make_backend
 from tests.examples import examples
 from tests.fakes.scheduler import FakeScheduler, fake_cluster
 from tests.loop.harness import TINY, LoopHarness
@@ -124,8 +124,8 @@ class Fleet:
 
 
 @pytest.fixture
-def fleet(world: World) -> Iterator[Fleet]:
-    with two_hosts(world, (_SWARM, _SWARM)) as hosts:
+def fleet(backend: Backend) -> Iterator[Fleet]:
+    with two_hosts(backend, (_SWARM, _SWARM)) as hosts:
         for harness in (hosts.one, hosts.two):
             report(harness)
         yield Fleet(hosts, fake_cluster(("one", "two")))
@@ -559,8 +559,8 @@ def test_a_volume_that_goes_with_its_sandbox_is_no_reason_for_a_host(fleet: Flee
     assert fleet.host_of("a") != ""
 
 
-def test_a_selector_needs_a_scheduler(world: World) -> None:
-    harness = LoopHarness(world.store())
+def test_a_selector_needs_a_scheduler(backend: Backend) -> None:
+    harness = LoopHarness(backend.store())
     with pytest.raises(errors.Invalid, match=r"spec\.nodeSelector: no scheduler chooses hosts here"):
         harness.apply("a", nodeSelector={"disk": "fast"})
     harness.close()
@@ -884,9 +884,9 @@ def test_what_a_lost_host_still_writes_is_dropped(fleet: Fleet) -> None:
     ("spec", "words"),
     [({"host": "one"}, "`host: one` keeps it there"), ({}, "no scheduler chooses hosts here")],
 )
-def test_recreate_needs_a_scheduler_and_no_host(world: World, spec: dict[str, Any], words: str) -> None:
+def test_recreate_needs_a_scheduler_and_no_host(backend: Backend, spec: dict[str, Any], words: str) -> None:
     policies = (_SWARM, _SWARM) if spec else (Policy(scheduler="manual"), Policy(scheduler="manual"))
-    with two_hosts(world, policies) as hosts, pytest.raises(errors.Invalid, match=words):
+    with two_hosts(backend, policies) as hosts, pytest.raises(errors.Invalid, match=words):
         hosts.one.apply("a", onHostLoss="Recreate", **spec)
 
 
@@ -963,8 +963,8 @@ def _do(fleet: Fleet, act: str, name: str) -> None:
 def test_whatever_happens_each_sandbox_is_where_it_is_bound_and_nowhere_else(acts: list[tuple[str, str]]) -> None:
     with (
         tempfile.TemporaryDirectory() as folder,
-        make_world("sqlite", Path(folder)) as world,
-        two_hosts(world, (_SWARM, _SWARM)) as hosts,
+        make_backend("sqlite", Path(folder)) as backend,
+        two_hosts(backend, (_SWARM, _SWARM)) as hosts,
     ):
         for harness in (hosts.one, hosts.two):
             report(harness)

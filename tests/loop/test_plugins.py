@@ -11,7 +11,7 @@ from controller.kinds.registry import discover
 from controller.loop.plugins import PluginKeeper
 from controller.service import errors
 from controller.service.objects.apply import Source
-from tests.contract.store_worlds import World
+from tests.contract.store_backends import Backend
 from tests.loop.harness import TINY, LoopHarness
 
 
@@ -45,8 +45,8 @@ class PluginHarness(LoopHarness):
 
 
 @pytest.fixture
-def harness(world: World) -> Iterator[PluginHarness]:
-    plugin_harness = PluginHarness(world.store())
+def harness(backend: Backend) -> Iterator[PluginHarness]:
+    plugin_harness = PluginHarness(backend.store())
     yield plugin_harness
     plugin_harness.close()
 

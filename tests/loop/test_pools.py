@@ -9,13 +9,13 @@ import pytest
 from controller.kinds.meta import StoredObject
 from controller.kinds.planning.action import CreateContainer
 from controller.service.objects.apply import Source
-from tests.contract.store_worlds import World
+from tests.contract.store_backends import Backend
 from tests.loop.harness import TINY, FusedStore, LoopHarness, killed_at_each_step
 
 
 @pytest.fixture
-def harness(world: World) -> Iterator[LoopHarness]:
-    harness = LoopHarness(world.store())
+def harness(backend: Backend) -> Iterator[LoopHarness]:
+    harness = LoopHarness(backend.store())
     yield harness
     harness.close()
 
@@ -160,13 +160,15 @@ def test_require_waits_for_a_place_and_takes_it(harness: LoopHarness) -> None:
     assert counts(harness) == (0, 0, 1)
 
 
-def test_a_daemon_that_dies_at_any_step_of_a_claim_leaves_nothing_behind(world: World, harness: LoopHarness) -> None:
+def test_a_daemon_that_dies_at_any_step_of_a_claim_leaves_nothing_behind(
+    backend: Backend, harness: LoopHarness
+) -> None:
     filled(harness, 2)
     harness.services = harness.services_over(FusedStore(harness.store, harness.fuse))
     large = {"limits": {"memory": "256Mi"}}
     deeds = (harness.settle, lambda: harness.refer("a", "t", resources=large), harness.settle)
     moments = 0
-    for _ in killed_at_each_step(harness, world.path(), *deeds):
+    for _ in killed_at_each_step(harness, backend.path(), *deeds):
         moments += 1
         harness.settle()
         if harness.get("a") is None:  # it died before its transaction was committed: as if nothing had been said

@@ -14,13 +14,13 @@ from controller.kinds.planning.instance_state import Termination
 from controller.kinds.registry import Kind, discover
 from controller.service import errors
 from controller.service.sandbox.previous_log import PreviousLog, window
-from tests.contract.store_worlds import World
+from tests.contract.store_backends import Backend
 from tests.loop.harness import LoopHarness
 
 
 @pytest.fixture
-def harness(world: World) -> Iterator[LoopHarness]:
-    harness = LoopHarness(world.store())
+def harness(backend: Backend) -> Iterator[LoopHarness]:
+    harness = LoopHarness(backend.store())
     yield harness
     harness.close()
 

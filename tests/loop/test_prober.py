@@ -11,7 +11,7 @@ from controller.kinds.planning.plan import ProbeSchedule
 from controller.kinds.runtime.probe import Probe, ProbeResult, Watch
 from controller.loop.tasks.prober import Prober
 from tests.conftest import HandClock
-from tests.contract.store_worlds import World
+from tests.contract.store_backends import Backend
 from tests.loop.harness import LoopHarness
 from tests.threads import no_thread_starts
 
@@ -20,8 +20,8 @@ LIVENESS = {"liveness": {"exec": {"command": ["alive"]}, "periodSeconds": 5}}
 
 
 @pytest.fixture
-def harness(world: World) -> Iterator[LoopHarness]:
-    harness = LoopHarness(world.store())
+def harness(backend: Backend) -> Iterator[LoopHarness]:
+    harness = LoopHarness(backend.store())
     yield harness
     harness.close()
 

@@ -13,7 +13,7 @@ from controller.kinds.securityprofile import BUILT_IN_NAMES, ProfileGrants
 from controller.policy.levels.levels import Policy
 from controller.service import errors
 from controller.service.objects.apply import Source
-from tests.contract.store_worlds import World
+from tests.contract.store_backends import Backend
 from tests.loop.harness import TINY, LoopHarness
 
 EXAMPLES = sorted((Path(__file__).resolve().parents[2] / "specs/securityprofile").glob("*.yaml"))
@@ -21,8 +21,8 @@ GRANTS = ProfileGrants(capabilities=("NET_RAW",))
 
 
 @pytest.fixture
-def harness(world: World) -> Iterator[LoopHarness]:
-    harness = LoopHarness(world.store(), policy=Policy(grants=GRANTS))
+def harness(backend: Backend) -> Iterator[LoopHarness]:
+    harness = LoopHarness(backend.store(), policy=Policy(grants=GRANTS))
     yield harness
     harness.close()
 

@@ -22,14 +22,14 @@ from controller.ports import Conflict
 from controller.service import errors
 from controller.service.explain.diff import Diff, Difference
 from controller.service.objects.apply import Source
-from tests.contract.store_worlds import World, both_stores
+from tests.contract.store_backends import Backend, both_stores
 from tests.examples import examples
 from tests.loop.harness import TINY, Crash, LoopHarness
 
 
 @pytest.fixture
-def harness(world: World) -> Iterator[LoopHarness]:
-    harness = LoopHarness(world.store())
+def harness(backend: Backend) -> Iterator[LoopHarness]:
+    harness = LoopHarness(backend.store())
     yield harness
     harness.close()
 
@@ -104,9 +104,9 @@ def test_a_plan_tells_the_quota_after_it(harness: LoopHarness) -> None:
 
 
 @both_stores
-def test_a_hundred_for_the_last_place(world: World) -> None:
+def test_a_hundred_for_the_last_place(backend: Backend) -> None:
     """All at once, by as many threads: exactly one gets it."""
-    harness = LoopHarness(world.store())
+    harness = LoopHarness(backend.store())
     try:
         quota(harness, sandboxes=1)
         with ThreadPoolExecutor(8) as pool:
@@ -119,9 +119,9 @@ def test_a_hundred_for_the_last_place(world: World) -> None:
 
 
 @both_stores
-def test_a_hundred_writers_for_the_last_place(world: World) -> None:
+def test_a_hundred_writers_for_the_last_place(backend: Backend) -> None:
     """Planners that know nothing of each other: the store lets one of them have it."""
-    harness = LoopHarness(world.store(wait_seconds=30))
+    harness = LoopHarness(backend.store(wait_seconds=30))
     try:
         for index in range(100):
             put_sandbox(harness, f"web-{index}", runState="Suspended")
@@ -186,8 +186,8 @@ def check(harness: LoopHarness) -> None:
     deadline=None,
 )
 @given(steps=st.lists(STEPS, max_size=14))
-def test_no_history_ever_holds_more_than_is_allowed(world: World, steps: list[tuple[Any, ...]]) -> None:
-    store = world.store()
+def test_no_history_ever_holds_more_than_is_allowed(backend: Backend, steps: list[tuple[Any, ...]]) -> None:
+    store = backend.store()
     harness = LoopHarness(store)
     harness.uids = store.revision() * 100
     try:

@@ -21,7 +21,7 @@ from controller.policy.levels.levels import Policy
 from controller.ports import NullMeter, StoreError
 from controller.store.sql_store import SqlStore
 from tests.conftest import HandClock
-from tests.contract.store_worlds import World, insert
+from tests.contract.store_backends import Backend, insert
 from tests.daemon import wait_for
 from tests.fakes.engine import TINY, FakeEngine
 
@@ -87,8 +87,8 @@ class Body:
 
 
 @pytest.fixture
-def body(world: World) -> Iterator[Body]:
-    store, clock, waker, jobs = world.store(), HandClock(), RecordingWaker(), MarkedJobs()
+def body(backend: Backend) -> Iterator[Body]:
+    store, clock, waker, jobs = backend.store(), HandClock(), RecordingWaker(), MarkedJobs()
     engine = FakeEngine(store.instance_id, clock=clock)
     workers = Workers(engine, NullMeter(), threads=2, wake=waker.wake)
     prober = Prober(engine.probes, clock=clock, wake=waker.wake)

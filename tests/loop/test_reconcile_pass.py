@@ -7,14 +7,14 @@ import pytest
 
 from controller.kinds.planning.action import CreateContainer
 from controller.ports import StoreError
-from tests.contract.store_worlds import World
+from tests.contract.store_backends import Backend
 from tests.instance_states import changed_state
 from tests.loop.harness import LoopHarness, killed_at_each_step
 
 
 @pytest.fixture
-def harness(world: World) -> Iterator[LoopHarness]:
-    harness = LoopHarness(world.store())
+def harness(backend: Backend) -> Iterator[LoopHarness]:
+    harness = LoopHarness(backend.store())
     yield harness
     harness.close()
 
@@ -100,7 +100,7 @@ def test_a_moved_on_instance_is_read_again(harness: LoopHarness) -> None:
 
 
 def deeds_of(harness: LoopHarness) -> tuple[Callable[[], object], ...]:
-    """Return a life in which everything happens once: what a user or the world does, and what comes of it."""
+    """Return a life in which everything happens once: what a user or the host does, and what comes of it."""
 
     def apply(name: str, memory: str = "64Mi", **spec: Any) -> None:
         harness.apply(name, resources={"limits": {"memory": memory}}, **spec)
@@ -115,11 +115,11 @@ def deeds_of(harness: LoopHarness) -> tuple[Callable[[], object], ...]:
     )
 
 
-def test_a_daemon_killed_at_any_step_is_followed_by_one_that_finishes(world: World, harness: LoopHarness) -> None:
+def test_a_daemon_killed_at_any_step_is_followed_by_one_that_finishes(backend: Backend, harness: LoopHarness) -> None:
     """From all that is there at each step of a life, it goes on with the next daemon."""
     harness.engine.add_foreign("somebody-elses")
     deeds, moments = deeds_of(harness), 0
-    for number in killed_at_each_step(harness, world.path(), *deeds):
+    for number in killed_at_each_step(harness, backend.path(), *deeds):
         moments += 1
         harness.settle()
         for deed in deeds[number + 1 :]:
@@ -134,8 +134,8 @@ def test_a_daemon_killed_at_any_step_is_followed_by_one_that_finishes(world: Wor
     assert moments > 25
 
 
-def test_creates_run_in_parallel_but_never_two_for_one_object(world: World) -> None:
-    harness = LoopHarness(world.store(), threads=4)
+def test_creates_run_in_parallel_but_never_two_for_one_object(backend: Backend) -> None:
+    harness = LoopHarness(backend.store(), threads=4)
     try:
         for index in range(12):
             harness.apply(f"web-{index}")

@@ -17,7 +17,7 @@ from controller.ports.fleet import ManyHosts
 from controller.service import errors
 from controller.service.access import access
 from controller.service.workflow.bridge import BridgeRequest
-from tests.contract.store_worlds import BACKENDS, World, make_world
+from tests.contract.store_backends import BACKENDS, Backend, make_backend
 from tests.loop.runs import Crash, RunHarness, exec_stage, workflow
 from tests.loop.test_many_hosts import Leases, pool, store_hosts
 
@@ -41,8 +41,8 @@ def on(host: str | None, flow: dict[str, Any] = RUN) -> dict[str, Any]:
 class Hosts:
     """Hosts `one` and `two` on one store, and the name of the one that leads."""
 
-    def __init__(self, world: World, folder: Path, leader: str = "one") -> None:
-        store = world.store()
+    def __init__(self, backend: Backend, folder: Path, leader: str = "one") -> None:
+        store = backend.store()
         store_hosts(store, "one", "two")
         self.leader = leader
 
@@ -117,8 +117,8 @@ class Hosts:
 
 
 @pytest.fixture
-def hosts(world: World, tmp_path: Path) -> Iterator[Hosts]:
-    created = Hosts(world, tmp_path)
+def hosts(backend: Backend, tmp_path: Path) -> Iterator[Hosts]:
+    created = Hosts(backend, tmp_path)
     with access.acting(ADMIN):
         yield created
     created.close()
@@ -290,9 +290,9 @@ def test_answer_of_the_bridge_is_with_its_host(hosts: Hosts) -> None:
         ask(hosts.one)
 
 
-def life(world: World, folder: Path, disturb: Callable[[Hosts], Callable[[], int]]) -> tuple[dict[str, Any], int]:
+def life(backend: Backend, folder: Path, disturb: Callable[[Hosts], Callable[[], int]]) -> tuple[dict[str, Any], int]:
     """A whole run on `two` while `one` leads, disturbed; its outcome, and how many steps the disturbed one took."""
-    hosts = Hosts(world, folder)
+    hosts = Hosts(backend, folder)
     steps = disturb(hosts)
     try:
         with access.acting(ADMIN):
@@ -345,14 +345,14 @@ def overtaken(name: str, at: int, *, after: bool) -> Callable[[Hosts], Callable[
 @pytest.mark.parametrize("how", [crashing, overtaken])
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
 @pytest.mark.parametrize("name", ["one", "two"])
-@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("dialect", BACKENDS)
 def test_no_step_of_a_daemon_repeats_or_loses_a_stage(
-    backend: str, name: str, after: bool, how: Callable[..., Any], tmp_path: Path
+    dialect: str, name: str, after: bool, how: Callable[..., Any], tmp_path: Path
 ) -> None:
-    with make_world(backend, tmp_path) as world:
-        desired, total = life(world, tmp_path / "0", how(name, 0, after=after))
+    with make_backend(dialect, tmp_path) as backend:
+        desired, total = life(backend, tmp_path / "0", how(name, 0, after=after))
         assert desired["commands"] == ([], ONCE)
         assert (desired["artifacts"], desired["names"]) == (["log"], [])
-        for at in range(1, total + 1, _STRIDE if backend == "sqlite" else 7):
-            document, _ = life(world, tmp_path / str(at), how(name, at, after=after))
+        for at in range(1, total + 1, _STRIDE if dialect == "sqlite" else 7):
+            document, _ = life(backend, tmp_path / str(at), how(name, at, after=after))
             assert document == desired, f"{how.__name__} at step {at} of {total}"

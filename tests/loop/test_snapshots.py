@@ -21,7 +21,7 @@ from controller.ports.snapshots import SnapshotError
 from controller.service import errors
 from controller.service.objects.apply import Source
 from controller.service.sandbox.snapshots import SandboxSnapshots
-from tests.contract.store_worlds import World
+from tests.contract.store_backends import Backend
 from tests.daemon import wait_for
 from tests.loop.harness import TINY, LoopHarness
 
@@ -29,8 +29,8 @@ from tests.loop.harness import TINY, LoopHarness
 class SnapshotHarness(LoopHarness):
     """The loop with a keeper of snapshots, which takes its steps where a test says so."""
 
-    def __init__(self, world: World) -> None:
-        super().__init__(world.store())
+    def __init__(self, backend: Backend) -> None:
+        super().__init__(backend.store())
         self.registry = new_registry("0.1.0")
         meter = PrometheusMeter(self.registry, strict=True)
         self.keeper = SnapshotKeeper(self.store, self.snapshots, Policy(), self.clock, meter=meter)
@@ -66,8 +66,8 @@ class SnapshotHarness(LoopHarness):
 
 
 @pytest.fixture
-def harness(world: World) -> Iterator[SnapshotHarness]:
-    made = SnapshotHarness(world)
+def harness(backend: Backend) -> Iterator[SnapshotHarness]:
+    made = SnapshotHarness(backend)
     yield made
     made.keeper.stop()
     made.close()

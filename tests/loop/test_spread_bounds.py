@@ -17,7 +17,7 @@ from controller.policy.levels.levels import Policy
 from controller.ports import Conflict
 from controller.ports.scheduler import Liveness
 from controller.service.objects.apply import Source
-from tests.contract.store_worlds import make_world
+from tests.contract.store_backends import make_backend
 from tests.examples import examples
 from tests.fakes.scheduler import fake_cluster
 from tests.loop.harness import LoopHarness
@@ -259,8 +259,8 @@ def _do(fleet: Fleet, act: str, name: str, most: list[int]) -> None:
 def test_no_history_over_two_hosts_exceeds_a_pools_bounds(steps: list[tuple[str, str]]) -> None:
     with (
         tempfile.TemporaryDirectory() as folder,
-        make_world("sqlite", Path(folder)) as world,
-        two_hosts(world, (Policy(scheduler="swarm"),) * 2) as hosts,
+        make_backend("sqlite", Path(folder)) as backend,
+        two_hosts(backend, (Policy(scheduler="swarm"),) * 2) as hosts,
     ):
         for harness in (hosts.one, hosts.two):
             report(harness)

@@ -15,7 +15,7 @@ from controller.kinds.runtime.user_ids import IdRange
 from controller.kinds.sandbox import FINALIZER
 from controller.policy.levels.levels import Policy
 from controller.store.sql_store import SqlStore
-from tests.contract.store_worlds import insert, new_sandbox
+from tests.contract.store_backends import insert, new_sandbox
 from tests.loop.harness import TINY, LoopHarness
 from tests.migrated import open_store
 from tests.statements import traced

@@ -5,14 +5,14 @@ from collections.abc import Iterator
 import pytest
 
 from controller.service import errors
-from tests.contract.store_worlds import World
+from tests.contract.store_backends import Backend
 from tests.loop.harness import TINY, LoopHarness
 from tests.loop.test_pools import apply_pool
 
 
 @pytest.fixture
-def harness(world: World) -> Iterator[LoopHarness]:
-    harness = LoopHarness(world.store())
+def harness(backend: Backend) -> Iterator[LoopHarness]:
+    harness = LoopHarness(backend.store())
     yield harness
     harness.close()
 

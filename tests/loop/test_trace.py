@@ -9,14 +9,14 @@ import structlog
 
 from controller.service.objects.apply import Source
 from controller.service.trace import tracing
-from tests.contract.store_worlds import World
+from tests.contract.store_backends import Backend
 from tests.loop.harness import TINY, LoopHarness
 from tests.plain_logs import configure_plain_logs
 
 
 @pytest.fixture
-def harness(world: World) -> Iterator[LoopHarness]:
-    harness = LoopHarness(world.store())
+def harness(backend: Backend) -> Iterator[LoopHarness]:
+    harness = LoopHarness(backend.store())
     yield harness
     harness.close()
 

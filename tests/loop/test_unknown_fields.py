@@ -9,48 +9,48 @@ import pytest
 from sqlalchemy import select, update
 
 from controller.store.schema import instances
-from tests.contract.store_worlds import World
+from tests.contract.store_backends import Backend
 from tests.loop.harness import LoopHarness
 
 LATER = {"type": "OfALaterVersion", "status": "True", "reason": "New", "observedGeneration": 1}
 
 
 @pytest.fixture
-def harness(world: World) -> Iterator[LoopHarness]:
-    harness = LoopHarness(world.store())
+def harness(backend: Backend) -> Iterator[LoopHarness]:
+    harness = LoopHarness(backend.store())
     yield harness
     harness.close()
 
 
-def remembered(world: World) -> dict[str, Any]:
-    with world.database() as database, database.reading() as connection:
+def remembered(backend: Backend) -> dict[str, Any]:
+    with backend.database() as database, database.reading() as connection:
         [text] = connection.execute(select(instances.c.memory)).scalars()
     document: dict[str, Any] = json.loads(text)
     return document
 
 
-def remember(world: World, memory: Mapping[str, Any]) -> None:
-    with world.database() as database, database.writing() as connection:
+def remember(backend: Backend, memory: Mapping[str, Any]) -> None:
+    with backend.database() as database, database.writing() as connection:
         connection.execute(update(instances).values(memory=json.dumps(memory), version=instances.c.version + 1))
 
 
-def test_the_loop_keeps_what_it_does_not_remember_itself(world: World, harness: LoopHarness) -> None:
+def test_the_loop_keeps_what_it_does_not_remember_itself(backend: Backend, harness: LoopHarness) -> None:
     harness.apply("a")
     harness.settle()
     harness.engine.kill(harness.container_name("a"))
     harness.run_pass()
-    before = remembered(world)
+    before = remembered(backend)
     later = {**before, "later": {"deep": [1]}, "last_end": {**before["last_end"], "laterToo": "x"}}
-    remember(world, later)
+    remember(backend, later)
     harness.daemon()  # the newer one is gone, an older one comes
     harness.settle()
     assert harness.condition("a", "Ready") == "True Running"
-    after = remembered(world)
+    after = remembered(backend)
     assert (after["restarts"], after["later"], after["last_end"]["laterToo"]) == (1, {"deep": [1]}, "x")
     assert "extra" not in str(after)
     harness.engine.kill(harness.container_name("a"))
     harness.settle()
-    after = remembered(world)
+    after = remembered(backend)
     assert (after["restarts"], after["later"]) == (2, {"deep": [1]})
     assert "laterToo" not in after["last_end"], "another end is not the one that it was said of"
 

@@ -11,7 +11,7 @@ from controller.kinds.meta import StoredObject
 from controller.kinds.registry import discover
 from controller.service import errors
 from controller.service.objects.apply import Source
-from tests.contract.store_worlds import World
+from tests.contract.store_backends import Backend
 from tests.loop.harness import TINY, LoopHarness
 
 MIB = 1 << 20
@@ -22,8 +22,8 @@ ADVICE = "use `volumeClaimTemplates`"
 
 
 @pytest.fixture
-def harness(world: World) -> Iterator[LoopHarness]:
-    harness = LoopHarness(world.store())
+def harness(backend: Backend) -> Iterator[LoopHarness]:
+    harness = LoopHarness(backend.store())
     yield harness
     harness.close()
 

@@ -8,15 +8,15 @@ import pytest
 from controller.plan.sandbox.disk_limit import limit_of
 from controller.service import errors
 from controller.service.objects.apply import Source
-from tests.contract.store_worlds import World
+from tests.contract.store_backends import Backend
 from tests.loop.harness import LoopHarness
 
 KEY = ("default", "data")
 
 
 @pytest.fixture
-def harness(world: World) -> Iterator[LoopHarness]:
-    harness = LoopHarness(world.store())
+def harness(backend: Backend) -> Iterator[LoopHarness]:
+    harness = LoopHarness(backend.store())
     yield harness
     harness.close()
 

@@ -14,15 +14,15 @@ from controller.service.errors import NotFound, ServiceUnavailable
 from controller.service.exec.agent_calls import AgentHealth
 from controller.service.explain.why import Reasons, Why
 from controller.service.objects.apply import Source
-from tests.contract.store_worlds import World
+from tests.contract.store_backends import Backend
 from tests.loop.harness import TINY, LoopHarness
 
 FACT = ("code contexts", "default")
 
 
 @pytest.fixture
-def harness(world: World) -> Iterator[LoopHarness]:
-    harness = LoopHarness(world.store())
+def harness(backend: Backend) -> Iterator[LoopHarness]:
+    harness = LoopHarness(backend.store())
     yield harness
     harness.close()
 

@@ -11,15 +11,15 @@ from controller.kinds.planning.action import Action, ReadTail, RenameContainer
 from controller.kinds.planning.plan import Group, Plan
 from controller.loop.workers import Workers
 from controller.ports import NullMeter
-from tests.contract.store_worlds import World
+from tests.contract.store_backends import Backend
 from tests.daemon import wait_for
 from tests.loop.harness import LoopHarness
 from tests.threads import no_thread_starts
 
 
 @pytest.fixture
-def harness(world: World) -> Iterator[LoopHarness]:
-    harness = LoopHarness(world.store())
+def harness(backend: Backend) -> Iterator[LoopHarness]:
+    harness = LoopHarness(backend.store())
     yield harness
     harness.close()
 

@@ -9,7 +9,7 @@ import pytest
 
 from controller.kinds.meta import StoredObject
 from controller.ports import ModelReply, ToolCall
-from tests.contract.store_worlds import BACKENDS, World, make_world
+from tests.contract.store_backends import BACKENDS, Backend, make_backend
 from tests.daemon import wait_for
 from tests.loop.runs import Crash, RunHarness, ScriptedModels, exec_stage, workflow
 
@@ -43,8 +43,8 @@ def picture(harness: RunHarness, found: StoredObject) -> dict[str, Any]:
     return {"stages": stages, "commands": harness.commands(), "artifacts": artifacts, "containers": list(ours.values())}
 
 
-def crashing(world: World, folder: Path, at: int | None, *, after: bool) -> tuple[dict[str, Any], int, int]:
-    harness = RunHarness(world.store(), folder / "runs")
+def crashing(backend: Backend, folder: Path, at: int | None, *, after: bool) -> tuple[dict[str, Any], int, int]:
+    harness = RunHarness(backend.store(), folder / "runs")
     harness.fuse.blow_at, harness.fuse.after = at, after
     try:
         stored, crashes = live(harness)
@@ -60,25 +60,25 @@ def crashing(world: World, folder: Path, at: int | None, *, after: bool) -> tupl
 
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_crash_at_any_step_repeats_and_loses_nothing(backend: str, after: bool, tmp_path: Path) -> None:
-    with make_world(backend, tmp_path) as world:
-        desired, _, total = crashing(world, tmp_path, None, after=after)
+@pytest.mark.parametrize("dialect", BACKENDS)
+def test_crash_at_any_step_repeats_and_loses_nothing(dialect: str, after: bool, tmp_path: Path) -> None:
+    with make_backend(dialect, tmp_path) as backend:
+        desired, _, total = crashing(backend, tmp_path, None, after=after)
         assert desired["commands"] == ONCE
         assert desired["artifacts"] == ["log"]
         crashes = 0
-        for at in range(1, total + 1, _STRIDE if backend == "sqlite" else 7):
-            document, crashed, _ = crashing(world, tmp_path, at, after=after)
+        for at in range(1, total + 1, _STRIDE if dialect == "sqlite" else 7):
+            document, crashed, _ = crashing(backend, tmp_path, at, after=after)
             assert document == desired, f"crash at step {at} of {total}"
             crashes += crashed
         assert crashes > 2
 
 
-def deleting(backend: str, folder: Path, at: int | None, *, after: bool) -> tuple[list[str], int]:
+def deleting(dialect: str, folder: Path, at: int | None, *, after: bool) -> tuple[list[str], int]:
     """Delete a run while its second stage runs, and crash at a step from then on; what it ran, and the steps."""
     folder.mkdir()
-    with make_world(backend, folder) as world:
-        harness = RunHarness(world.store(), folder / "runs")
+    with make_backend(dialect, folder) as backend:
+        harness = RunHarness(backend.store(), folder / "runs")
         stages = exec_stage("a", "echo a"), exec_stage("b", "sleep 1000")
         final = [{"name": "c", "copy": {"from": "/workspace", "artifact": "c"}}, exec_stage("f", "echo f")]
         harness.put("WorkflowRun", "r", workflow=workflow(*stages, final=final))
@@ -114,12 +114,12 @@ def deleting(backend: str, folder: Path, at: int | None, *, after: bool) -> tupl
 
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_deleted_run_ends_its_stages_once_through_any_crash(backend: str, after: bool, tmp_path: Path) -> None:
-    desired, total = deleting(backend, tmp_path / "0", None, after=after)
+@pytest.mark.parametrize("dialect", BACKENDS)
+def test_deleted_run_ends_its_stages_once_through_any_crash(dialect: str, after: bool, tmp_path: Path) -> None:
+    desired, total = deleting(dialect, tmp_path / "0", None, after=after)
     assert desired == ["echo a", "sleep 1000", "echo f"]
-    for at in range(1, total + 1, 2 * _STRIDE if backend == "sqlite" else 7):
-        assert deleting(backend, tmp_path / str(at), at, after=after)[0] == desired, f"crash at step {at} of {total}"
+    for at in range(1, total + 1, 2 * _STRIDE if dialect == "sqlite" else 7):
+        assert deleting(dialect, tmp_path / str(at), at, after=after)[0] == desired, f"crash at step {at} of {total}"
 
 
 _ENDS = pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")  # threads that die at once
@@ -127,9 +127,9 @@ _ENDS = pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptio
 
 @_ENDS
 @pytest.mark.parametrize("when", ["prepared", "started"])
-def test_command_runs_once_when_its_start_was_cut_off(world: World, tmp_path: Path, when: str) -> None:
+def test_command_runs_once_when_its_start_was_cut_off(backend: Backend, tmp_path: Path, when: str) -> None:
     """The daemon ends between saving the reference and the start, and just after the start."""
-    harness = RunHarness(world.store(), tmp_path / "runs")
+    harness = RunHarness(backend.store(), tmp_path / "runs")
     begin, dying = harness.engine.exec, list[bool]()
 
     def dies(*arguments: Any, prepared: Any, **more: Any) -> Any:
@@ -156,10 +156,10 @@ def test_command_runs_once_when_its_start_was_cut_off(world: World, tmp_path: Pa
 
 
 @_ENDS
-def test_agent_goes_on_where_the_last_daemon_ended(world: World, tmp_path: Path) -> None:
+def test_agent_goes_on_where_the_last_daemon_ended(backend: Backend, tmp_path: Path) -> None:
     first = ModelReply("", (ToolCall("1", "exec", {"command": "echo once"}),), 10, 5)
     models = ScriptedModels(first, *[SystemExit()] * 10_000)  # the thread dies, and so do those after it
-    harness = RunHarness(world.store(), tmp_path / "runs", models)
+    harness = RunHarness(backend.store(), tmp_path / "runs", models)
     stage = {"name": "a", "agent": {"provider": "p", "model": "m", "instructions": "work", "tools": ["exec"]}}
     harness.put("WorkflowRun", "r", workflow=workflow(stage))
     harness.hanging = 1

@@ -9,13 +9,13 @@ import pytest
 from controller.kinds.access.access import Caller, Grant
 from controller.service import errors
 from controller.service.access import access
-from tests.contract.store_worlds import World
+from tests.contract.store_backends import Backend
 from tests.loop.runs import RunHarness, exec_stage, workflow
 
 
 @pytest.fixture
-def harness(world: World, tmp_path: Path) -> Iterator[RunHarness]:
-    harness = RunHarness(world.store(), tmp_path / "runs")
+def harness(backend: Backend, tmp_path: Path) -> Iterator[RunHarness]:
+    harness = RunHarness(backend.store(), tmp_path / "runs")
     harness.put("Workflow", "w", **workflow(exec_stage("a")))
     yield harness
     harness.close()

@@ -10,13 +10,13 @@ import pytest
 
 from controller.ports import ModelError, ModelReply, ToolCall
 from controller.service.workflow import agent
-from tests.contract.store_worlds import World
+from tests.contract.store_backends import Backend
 from tests.loop.runs import RunHarness, ScriptedModels, exec_stage, workflow
 
 
 @pytest.fixture
-def harness(world: World, tmp_path: Path) -> Iterator[RunHarness]:
-    harness = RunHarness(world.store(), tmp_path / "runs")
+def harness(backend: Backend, tmp_path: Path) -> Iterator[RunHarness]:
+    harness = RunHarness(backend.store(), tmp_path / "runs")
     yield harness
     harness.close()
 
@@ -215,9 +215,9 @@ def test_copied_folder_becomes_an_artifact(harness: RunHarness) -> None:
     ],
 )
 def test_bombs_and_links_are_no_artifacts(
-    world: World, tmp_path: Path, make: Callable[[Path], object], words: str
+    backend: Backend, tmp_path: Path, make: Callable[[Path], object], words: str
 ) -> None:
-    harness = RunHarness(world.store(), tmp_path / "runs", artifact_bytes=65_536)
+    harness = RunHarness(backend.store(), tmp_path / "runs", artifact_bytes=65_536)
     make(_in_sandbox(harness))
     copy = _copy(harness)
     assert (copy["state"], copy["reason"]) == ("Failed", "ArtifactRefused")
@@ -271,14 +271,14 @@ def _calls(name: str, **arguments: object) -> ModelReply:
     return ModelReply("", (ToolCall("same", name, arguments),), 100, 10)
 
 
-def _talking(world: World, folder: Path, *answers: ModelReply | Exception) -> tuple[RunHarness, ScriptedModels]:
+def _talking(backend: Backend, folder: Path, *answers: ModelReply | Exception) -> tuple[RunHarness, ScriptedModels]:
     models = ScriptedModels(*answers)
-    return RunHarness(world.store(), folder / "runs", models), models
+    return RunHarness(backend.store(), folder / "runs", models), models
 
 
-def test_agent_works_with_its_tools_alone(world: World, tmp_path: Path) -> None:
+def test_agent_works_with_its_tools_alone(backend: Backend, tmp_path: Path) -> None:
     harness, models = _talking(
-        world,
+        backend,
         tmp_path,
         _calls("file.write", path="/workspace/new/f", content="text"),
         _calls("file.read", path="/workspace/new/f"),
@@ -303,16 +303,16 @@ def test_agent_works_with_its_tools_alone(world: World, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("bound", "reason"), [({"maxTurns": 3}, "MaxTurns"), ({"maxTokens": 300}, "MaxTokens")])
-def test_agent_that_loops_is_ended(world: World, tmp_path: Path, bound: dict[str, int], reason: str) -> None:
-    harness, models = _talking(world, tmp_path, *[_calls("exec", command="true")] * 100)
+def test_agent_that_loops_is_ended(backend: Backend, tmp_path: Path, bound: dict[str, int], reason: str) -> None:
+    harness, models = _talking(backend, tmp_path, *[_calls("exec", command="true")] * 100)
     _in_sandbox(harness)
     document = _agent(harness, "exec", **bound)
     assert (document["state"], document["reason"], len(models.asked)) == ("Failed", reason, 3)
     harness.close()
 
 
-def test_failing_model_fails_its_stage(world: World, tmp_path: Path) -> None:
-    harness, _ = _talking(world, tmp_path, ModelError("the key is refused; change it"))
+def test_failing_model_fails_its_stage(backend: Backend, tmp_path: Path) -> None:
+    harness, _ = _talking(backend, tmp_path, ModelError("the key is refused; change it"))
     _in_sandbox(harness)
     document = _agent(harness)
     assert (document["reason"], document["message"]) == ("ModelFailed", "the key is refused; change it")
@@ -329,7 +329,7 @@ def test_failing_model_fails_its_stage(world: World, tmp_path: Path) -> None:
     ],
 )
 def test_model_is_asked_again_while_that_helps(
-    world: World,
+    backend: Backend,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     errors: list[ModelError],
@@ -337,16 +337,16 @@ def test_model_is_asked_again_while_that_helps(
     state: str,
 ) -> None:
     monkeypatch.setattr(agent, "_PAUSE_SECONDS", 0.0)
-    harness, models = _talking(world, tmp_path, *errors)
+    harness, models = _talking(backend, tmp_path, *errors)
     _in_sandbox(harness)
     document = _agent(harness)
     assert (document["state"], len(models.asked)) == (state, asked)
     harness.close()
 
 
-def test_answer_that_is_cut_off_is_gone_on_with(world: World, tmp_path: Path) -> None:
+def test_answer_that_is_cut_off_is_gone_on_with(backend: Backend, tmp_path: Path) -> None:
     harness, models = _talking(
-        world, tmp_path, ModelReply("half of", (), 5, 5, cut=True), ModelReply("whole", (), 5, 5)
+        backend, tmp_path, ModelReply("half of", (), 5, 5, cut=True), ModelReply("whole", (), 5, 5)
     )
     _in_sandbox(harness)
     document = _agent(harness)

@@ -15,7 +15,7 @@ import anyio
 
 from controller.kinds.common.chunk import Chunk
 from controller.mcp.servers.sessions import Sessions
-from tests.helpers_api import make_world
+from tests.helpers_api import make_api
 from tests.mcpserver.clients import ERAS, client, serving
 from tests.mcpserver.programs import Program, Servers, server
 
@@ -63,14 +63,14 @@ async def use(listener: Path) -> None:
 
 def main() -> None:
     with tempfile.TemporaryDirectory(prefix="pdg-") as folder:
-        world = make_world(Path(folder))
-        server(world)
-        servers: Any = Servers(world, lambda: Program(Relay(sys.argv[-1])))
-        sessions = Sessions(servers, world.meter)
-        with serving(world, sessions=sessions):
-            anyio.run(use, world.socket)
+        api = make_api(Path(folder))
+        server(api)
+        servers: Any = Servers(api, lambda: Program(Relay(sys.argv[-1])))
+        sessions = Sessions(servers, api.meter)
+        with serving(api, sessions=sessions):
+            anyio.run(use, api.socket)
         sessions.close(0)
-        world.store.close()
+        api.store.close()
 
 
 if __name__ == "__main__":

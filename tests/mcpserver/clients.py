@@ -1,4 +1,4 @@
-"""The official SDK's client on a test world's listener; its methods are called synchronously."""
+"""The official SDK's client on a test API's listener; its methods are called synchronously."""
 
 import json
 from collections.abc import AsyncIterator, Iterator
@@ -17,24 +17,22 @@ from controller.api.listeners import ListenerRules, Listeners
 from controller.api.middleware.load import LoadLimits
 from controller.mcp.endpoint import McpEndpoint
 from controller.mcp.servers.sessions import Sessions
-from tests.helpers_api import World
+from tests.helpers_api import ApiStack
 
 ERAS = ("2026-07-28", "legacy")
 
 
 @contextmanager
 def serving(
-    world: World, load: LoadLimits = LoadLimits(), sessions: Sessions | None = None, is_here: Any = None, **rules: Any
+    api: ApiStack, load: LoadLimits = LoadLimits(), sessions: Sessions | None = None, is_here: Any = None, **rules: Any
 ) -> Iterator[Listeners]:
     """Start the listeners with MCP."""
 
     def make(who: Any) -> Any:
-        endpoint = McpEndpoint(world.services, world.meter, sessions, is_here)
-        return create_app(
-            world.services, ready=lambda: world.checks, meter=world.meter, who=who, load=load, mcp_app=endpoint
-        )
+        endpoint = McpEndpoint(api.services, api.meter, sessions, is_here)
+        return create_app(api.services, ready=lambda: api.checks, meter=api.meter, who=who, load=load, mcp_app=endpoint)
 
-    listeners = Listeners(ListenerRules(world.socket, **rules), world.store.tokens, world.clock, make)
+    listeners = Listeners(ListenerRules(api.socket, **rules), api.store.tokens, api.clock, make)
     listeners.start()
     try:
         yield listeners
@@ -103,7 +101,7 @@ def connected(listener: Path) -> Iterator[Mcp]:
 
 
 @contextmanager
-def talking(world: World, **rules: Any) -> Iterator[Mcp]:
-    """Serve the world, and yield its clients."""
-    with serving(world, **rules), connected(world.socket) as created:
+def talking(api: ApiStack, **rules: Any) -> Iterator[Mcp]:
+    """Serve the API, and yield its clients."""
+    with serving(api, **rules), connected(api.socket) as created:
         yield created

@@ -4,24 +4,24 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.helpers_api import World
-from tests.helpers_fixtures import quiet, world
+from tests.helpers_api import ApiStack
+from tests.helpers_fixtures import api, quiet
 from tests.mcpserver.clients import Mcp, talking
 
-__all__ = ["quiet", "world"]
+__all__ = ["api", "quiet"]
 
 
 @pytest.fixture
-def running(world: World) -> World:
-    """A world with one running sandbox."""
-    world.apply()
-    world.view.show(world.sandbox())
-    world.set_ready()
-    return world
+def running(api: ApiStack) -> ApiStack:
+    """An API with one running sandbox."""
+    api.apply()
+    api.view.show(api.sandbox())
+    api.set_ready()
+    return api
 
 
 @pytest.fixture
-def mcp(running: World) -> Iterator[Mcp]:
-    """Clients of that world."""
+def mcp(running: ApiStack) -> Iterator[Mcp]:
+    """Clients of that API."""
     with talking(running) as created:
         yield created

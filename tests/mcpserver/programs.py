@@ -8,7 +8,7 @@ from typing import Any
 
 from controller.kinds.common.chunk import Chunk
 from controller.service.exec.activity import TrackedStream
-from tests.helpers_api import World
+from tests.helpers_api import ApiStack
 
 
 class Program:
@@ -45,10 +45,10 @@ def out(*messages: dict[str, Any]) -> Chunk:
 
 
 class Servers:
-    """The use-cases of a world, where each start runs a program of the test."""
+    """The use-cases of an API stack, where each start runs a program of the test."""
 
-    def __init__(self, world: World, make: Callable[[], Program], *secrets: str) -> None:
-        self._real, self._make, self._secrets = world.services.mcp_servers, make, secrets
+    def __init__(self, api: ApiStack, make: Callable[[], Program], *secrets: str) -> None:
+        self._real, self._make, self._secrets = api.services.mcp_servers, make, secrets
         self.starts = 0
 
     def secret_values(self, _server: Any) -> tuple[str, ...]:
@@ -62,8 +62,8 @@ class Servers:
         return getattr(self._real, name)
 
 
-def server(world: World, **spec: Any) -> Any:
+def server(api: ApiStack, **spec: Any) -> Any:
     body = {"command": "python3", **spec}
     meta = {"apiVersion": "paddock/v1alpha1", "kind": "MCPServer", "metadata": {"name": "one"}, "spec": body}
-    world.apply(json.dumps(meta))
-    return world.services.mcp_servers.get("default", "one")
+    api.apply(json.dumps(meta))
+    return api.services.mcp_servers.get("default", "one")

@@ -27,7 +27,7 @@ from paddock._client.errors import ClientError
 from paddock._client.server import Server
 from tests.api.listeners import token
 from tests.daemon import wait_for
-from tests.helpers_api import World
+from tests.helpers_api import ApiStack
 from tests.mcpserver.clients import ERAS, serving
 from tests.mcpserver.programs import Program, Servers, out
 from tests.mcpserver.test_servers import document
@@ -44,10 +44,10 @@ EXEC = {"name": "docker.container.exec", "arguments": {"id": "quickstart", "comm
 class Lines:
     """A bridge in this process: lines in, messages out."""
 
-    def __init__(self, world: World, path: str = "/mcp", *, holds: bool = False) -> None:
+    def __init__(self, api: ApiStack, path: str = "/mcp", *, holds: bool = False) -> None:
         self.messages: list[dict[str, Any]] = []
         self._changed = threading.Condition()
-        self.bridge = Bridge(Server("http://paddock", str(world.socket)), path, self._write, holds=holds)
+        self.bridge = Bridge(Server("http://paddock", str(api.socket)), path, self._write, holds=holds)
 
     def _write(self, line: bytes) -> None:
         assert b"\n" not in line
@@ -77,7 +77,7 @@ def modern(id_: Any, method: str, **params: Any) -> dict[str, Any]:
 
 
 @pytest.fixture
-def lines(running: World) -> Iterator[Lines]:
+def lines(running: ApiStack) -> Iterator[Lines]:
     with serving(running):
         created = Lines(running)
         yield created
@@ -85,7 +85,7 @@ def lines(running: World) -> Iterator[Lines]:
 
 
 @pytest.mark.parametrize("era", ERAS)
-def test_the_sdks_client_works_over_stdio(running: World, era: str) -> None:
+def test_the_sdks_client_works_over_stdio(running: ApiStack, era: str) -> None:
     arguments = ["-m", "controller", "mcp", "--names", "underscore"]
     environment = {**os.environ, "PADDOCK_SERVER": f"unix://{running.socket}"}
     started = StdioServerParameters(command=sys.executable, args=arguments, env=environment, cwd=str(ROOT))
@@ -132,7 +132,7 @@ def test_a_lone_surrogate_gets_one_answer(lines: Lines, era: str) -> None:
     assert sorted(message["id"] for message in lines.messages) == ["a", "b"]
 
 
-def test_cancelling_ends_the_command(lines: Lines, running: World) -> None:
+def test_cancelling_ends_the_command(lines: Lines, running: ApiStack) -> None:
     running.streams.run = running.streams.endless
     lines.send(modern("x", "tools/call", **EXEC))
     wait_for("the command's start", lambda: running.streams.asked)
@@ -143,7 +143,7 @@ def test_cancelling_ends_the_command(lines: Lines, running: World) -> None:
     assert running.streams.closed.wait(60)
 
 
-def test_an_id_is_free_once_its_answer_is_written(running: World) -> None:
+def test_an_id_is_free_once_its_answer_is_written(running: ApiStack) -> None:
     answers: list[dict[str, Any]] = []
 
     def again(line: bytes) -> None:
@@ -160,7 +160,7 @@ def test_an_id_is_free_once_its_answer_is_written(running: World) -> None:
         assert all(answer["result"]["tools"] for answer in answers), answers
 
 
-def test_the_end_of_the_input_ends_what_runs(running: World) -> None:
+def test_the_end_of_the_input_ends_what_runs(running: ApiStack) -> None:
     running.streams.run = running.streams.endless
     with serving(running):
         created = Lines(running)
@@ -168,7 +168,7 @@ def test_the_end_of_the_input_ends_what_runs(running: World) -> None:
         assert running.streams.closed.wait(60)
 
 
-def test_a_killed_bridge_ends_what_runs(running: World) -> None:
+def test_a_killed_bridge_ends_what_runs(running: ApiStack) -> None:
     running.streams.run = running.streams.endless
     environment = {**os.environ, "PADDOCK_SERVER": f"unix://{running.socket}"}
     with serving(running):
@@ -184,7 +184,7 @@ def test_a_killed_bridge_ends_what_runs(running: World) -> None:
             assert running.streams.closed.wait(60)
 
 
-def test_what_a_client_follows_is_followed_again_after_a_restart(world: World) -> None:
+def test_what_a_client_follows_is_followed_again_after_a_restart(api: ApiStack) -> None:
     """The daemon that comes next knows nothing of it, and what was followed may have changed meanwhile."""
     requested: list[tuple[str, str]] = []
 
@@ -195,16 +195,16 @@ def test_what_a_client_follows_is_followed_again_after_a_restart(world: World) -
         result = {"tools": []} if message["method"] == "tools/list" else resources
         return [out({"id": message["id"], "result": result})] if "id" in message else []
 
-    world.apply(document("one"))
+    api.apply(document("one"))
     path = server_endpoint("one", "default")
 
     def daemon() -> Any:
-        servers: Any = Servers(world, lambda: Program(answer))
-        return serving(world, sessions=Sessions(servers, world.meter))
+        servers: Any = Servers(api, lambda: Program(answer))
+        return serving(api, sessions=Sessions(servers, api.meter))
 
     with ExitStack() as undo:
         with daemon():
-            created = Lines(world, path, holds=True)
+            created = Lines(api, path, holds=True)
             undo.callback(created.bridge.close)
             hello = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}
             created.send({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": hello})
@@ -222,7 +222,7 @@ def test_what_a_client_follows_is_followed_again_after_a_restart(world: World) -
             ]
 
 
-def test_errors_of_the_connection_are_answers(running: World, monkeypatch: Any) -> None:
+def test_errors_of_the_connection_are_answers(running: ApiStack, monkeypatch: Any) -> None:
     absent = Lines(running)
     absent.send(modern(1, "ping"))
     assert "no Paddock daemon answers" in absent.answer(1)["error"]["message"]
@@ -262,7 +262,7 @@ def test_an_answer_without_an_end_is_an_error(monkeypatch: Any, kind: str, piece
         thread.join()
 
 
-def test_messages_are_within_the_limits_of_json(running: World) -> None:
+def test_messages_are_within_the_limits_of_json(running: ApiStack) -> None:
     with serving(running):
         for path in (endpoint(), "/mcp/servers", server_endpoint("one", "default")):
             created = Lines(running, path)
@@ -270,7 +270,7 @@ def test_messages_are_within_the_limits_of_json(running: World) -> None:
             assert "more than 50,000 JSON values" in created.answer(1)["error"]["message"], path
 
 
-def test_requests_over_the_rate_are_sent_again(running: World) -> None:
+def test_requests_over_the_rate_are_sent_again(running: ApiStack) -> None:
     with serving(running, LoadLimits(per_second=1)):  # a burst of five, then one a second
         created = Lines(running)
         created.send(*(modern(number, "prompts/list") for number in range(7)))

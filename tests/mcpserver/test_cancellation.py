@@ -9,7 +9,7 @@ import anyio
 import pytest
 
 from tests.daemon import wait_for
-from tests.helpers_api import World
+from tests.helpers_api import ApiStack
 from tests.mcpserver.clients import ERAS, Mcp
 
 EXEC = {"id": "quickstart", "command": ["sleep", "1000"]}
@@ -20,12 +20,12 @@ META = {
 }
 
 
-def started(running: World) -> None:
+def started(running: ApiStack) -> None:
     wait_for("the command's start", lambda: any("command" in options for _, options in running.streams.asked))
 
 
 @pytest.mark.parametrize("era", ERAS)
-def test_a_client_gone_in_mid_call_ends_its_command(mcp: Mcp, running: World, era: str) -> None:
+def test_a_client_gone_in_mid_call_ends_its_command(mcp: Mcp, running: ApiStack, era: str) -> None:
     running.streams.run = running.streams.endless
     modern = era == ERAS[0]
     params = {"name": "docker.container.exec", "arguments": EXEC, **({"_meta": META} if modern else {})}
@@ -47,7 +47,7 @@ def test_a_client_gone_in_mid_call_ends_its_command(mcp: Mcp, running: World, er
 CANCELLED = {"tool": "docker.container.exec", "outcome": "cancelled"}
 
 
-def test_cancelling_a_request_ends_its_command(mcp: Mcp, running: World) -> None:
+def test_cancelling_a_request_ends_its_command(mcp: Mcp, running: ApiStack) -> None:
     running.streams.run = running.streams.endless
     client = mcp.client()
     cancelled = threading.Event()
@@ -67,7 +67,7 @@ def test_cancelling_a_request_ends_its_command(mcp: Mcp, running: World) -> None
     assert "ended before the command" in mcp.error("docker.container.exec", EXEC)  # the connection is still good
 
 
-def test_waiting_ends_with_its_client(mcp: Mcp, running: World) -> None:
+def test_waiting_ends_with_its_client(mcp: Mcp, running: ApiStack) -> None:
     client, config = mcp.client(), {"config": {"name": "made"}}
 
     def stored() -> None:

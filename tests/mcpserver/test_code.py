@@ -7,23 +7,23 @@ import pytest
 from controller.kinds.common.chunk import Chunk
 from controller.mcp.tools.code import _INTERPRETERS
 from paddock._interpreters import interpreter
-from tests.helpers_api import World
+from tests.helpers_api import ApiStack
 from tests.mcpserver.clients import Mcp
 
 
-def ready_once_pending(world: World, *condition: str) -> Any:
+def ready_once_pending(api: ApiStack, *condition: str) -> Any:
     """Return a progress callback that gives new sandboxes a Ready condition, as the planner would."""
 
     async def progress(_done: float, _total: float | None, _message: str | None) -> None:
-        for obj in world.store.list("Sandbox")[0]:
+        for obj in api.store.list("Sandbox")[0]:
             if not obj.status.get("conditions"):
-                world.set_ready(*condition, name=obj.name)
-                world.view.show(world.sandbox(obj.name))
+                api.set_ready(*condition, name=obj.name)
+                api.view.show(api.sandbox(obj.name))
 
     return progress
 
 
-def test_code_runs_in_one_call_and_again_by_id(mcp: Mcp, running: World) -> None:
+def test_code_runs_in_one_call_and_again_by_id(mcp: Mcp, running: ApiStack) -> None:
     running.streams.run = lambda **_: iter((Chunk("stdout", b"42\n"), Chunk("exit", b"0")))
     first = mcp.call("code.run", {"code": "print(6 * 7)"}, progress_callback=ready_once_pending(running))
     structured_content = first.structured_content
@@ -46,7 +46,7 @@ def test_code_runs_in_one_call_and_again_by_id(mcp: Mcp, running: World) -> None
     assert spec["securityLevel"] == "development"
 
 
-def test_code_says_what_is_wrong(mcp: Mcp, running: World) -> None:
+def test_code_says_what_is_wrong(mcp: Mcp, running: ApiStack) -> None:
     assert "language: must be python, node, bash or sh" in mcp.error("code.run", {"code": "1", "language": "cobol"})
     assert "lang: unknown argument; did you mean `language`?" in mcp.error("code.run", {"code": "1", "lang": "sh"})
     assert "leave `id` out" in mcp.error("code.run", {"code": "1", "id": "a" * 12})
@@ -55,7 +55,7 @@ def test_code_says_what_is_wrong(mcp: Mcp, running: World) -> None:
 
 
 @pytest.mark.parametrize("tool", ["code.run", "docker.container.create"])
-def test_a_missing_image_is_an_error_at_once(mcp: Mcp, running: World, tool: str) -> None:
+def test_a_missing_image_is_an_error_at_once(mcp: Mcp, running: ApiStack, tool: str) -> None:
     document = {"image": "paddock/no:1", **({"code": "1", "id": "new"} if tool == "code.run" else {"name": "new"})}
     message = "paddock/no:1 is not on this host; build it (`make images`)"
     progress = ready_once_pending(running, "False", "ImagePullFailed", message)

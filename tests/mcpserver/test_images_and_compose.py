@@ -10,7 +10,7 @@ from controller.policy.images import ImageRules
 from controller.service.images.images import ImageService, ImageWorkRules
 from tests.api.listeners import token
 from tests.fakes.images import FakeImages
-from tests.helpers_api import World
+from tests.helpers_api import ApiStack
 from tests.mcpserver.clients import Mcp, talking
 
 COMPOSE = """\
@@ -25,21 +25,21 @@ BAD = COMPOSE.replace("depends_on: [db]", "privileged: true").replace(
 
 
 @pytest.fixture
-def images(world: World) -> FakeImages:
-    """Images of the world's host; builds are allowed, and pushes to one registry."""
+def images(api: ApiStack) -> FakeImages:
+    """Images of the API's host; builds are allowed, and pushes to one registry."""
     fake_images = FakeImages({"paddock/python:1": "sha256:1", "secret/tool:1": "sha256:2"}, set)
     fake_images.remote = {"registry.example.org/team/tool:1": "sha256:3"}
     rules = ImageRules(allowed_patterns=("paddock/*", "registry.example.org/*"))
     work = ImageWorkRules(build="copy-only", push_registries=("registry.example.org",))
-    services = world.services
+    services = api.services
     service = ImageService(fake_images, rules, work, services.recorder, services.registry)
-    world.services = replace(services, images=service)
+    api.services = replace(services, images=service)
     return fake_images
 
 
 @pytest.fixture
-def mcp(images: FakeImages, world: World) -> Iterator[Mcp]:
-    with talking(world) as created:
+def mcp(images: FakeImages, api: ApiStack) -> Iterator[Mcp]:
+    with talking(api) as created:
         yield created
 
 
@@ -51,10 +51,10 @@ def test_images_are_listed_and_pulled_within_the_patterns(mcp: Mcp, images: Fake
     assert "evil.example" in mcp.error("docker.image.pull", {"name": "evil.example/tool:1"})
 
 
-def test_builds_and_pushes_need_an_admin_and_a_setting(mcp: Mcp, world: World, images: FakeImages) -> None:
+def test_builds_and_pushes_need_an_admin_and_a_setting(mcp: Mcp, api: ApiStack, images: FakeImages) -> None:
     built = {"tag": "registry.example.org/team/new:1", "dockerfile": "FROM paddock/python:1\nCOPY a.txt /a.txt\n"}
     built["context"] = {"a.txt": "hello", "b.bin": {"base64": "AAE="}}  # type: ignore[assignment]
-    user = token(world, "user", "default")
+    user = token(api, "user", "default")
     assert "docker.image.build" not in {tool.name for tool in mcp.do("list_tools", token=user).tools}
     assert "needs the role admin" in mcp.error("docker.image.build", built, token=user)
     document = mcp.data("docker.image.build", built)
@@ -68,19 +68,19 @@ def test_builds_and_pushes_need_an_admin_and_a_setting(mcp: Mcp, world: World, i
     assert "context[a.txt]" in mcp.error("docker.image.build", wrong)
 
 
-def test_a_compose_file_becomes_sandboxes_and_goes(mcp: Mcp, world: World) -> None:
+def test_a_compose_file_becomes_sandboxes_and_goes(mcp: Mcp, api: ApiStack) -> None:
     document = mcp.data("docker.compose.up", {"file": COMPOSE, "waitSeconds": 0})
     assert document["project"] == "shop"
     assert [(entry["name"], entry["result"]) for entry in document["items"]] == [
         ("shop-web", "created"),
         ("shop-db", "created"),
     ]
-    world.apply()
+    api.apply()
     again = mcp.data("docker.compose.up", {"file": COMPOSE, "options": '{"dryRun": true}'})
     assert {entry["result"] for entry in again["items"]} == {"unchanged"}
     removed = mcp.data("docker.compose.down", {"project": "shop", "waitSeconds": 0})
     assert (sorted(removed["names"]), removed["gone"]) == (["shop-db", "shop-web"], False)
-    assert world.sandbox().deleted_at is None
+    assert api.sandbox().deleted_at is None
     assert mcp.data("docker.compose.down", {"project": "other"}) == {"names": [], "gone": True}
 
 
@@ -101,7 +101,7 @@ def test_a_failing_build_shows_its_last_steps(mcp: Mcp, images: FakeImages) -> N
     assert text.splitlines()[-1].startswith("Step ")
 
 
-def test_compose_without_a_name_takes_one(mcp: Mcp, world: World) -> None:
+def test_compose_without_a_name_takes_one(mcp: Mcp, api: ApiStack) -> None:
     file = {"services": {"web": {"image": "paddock/python:1", "mem_limit": "64m"}}}
     assert mcp.data("docker.compose.up", {"file": file, "waitSeconds": 0})["project"] == "web"
     assert mcp.data("docker.compose.down", {"file": file, "waitSeconds": 0})["names"] == ["web-web"]
@@ -111,9 +111,9 @@ def test_compose_without_a_name_takes_one(mcp: Mcp, world: World) -> None:
     assert "services" in mcp.error("docker.compose.up", {"file": "a: b", "waitSeconds": 0})
 
 
-def test_compose_names_a_missing_image(mcp: Mcp, world: World) -> None:
+def test_compose_names_a_missing_image(mcp: Mcp, api: ApiStack) -> None:
     async def progress(_done: float, _total: float | None, _message: str | None) -> None:
-        world.set_ready("False", "ImagePullFailed", "paddock/no:1 is not on this host", name="web-web")
+        api.set_ready("False", "ImagePullFailed", "paddock/no:1 is not on this host", name="web-web")
 
     file = {"services": {"web": {"image": "paddock/no:1", "mem_limit": "64m"}}}
     result = mcp.call("docker.compose.up", {"file": file}, progress_callback=progress)
@@ -125,11 +125,11 @@ def test_compose_names_a_missing_image(mcp: Mcp, world: World) -> None:
     ]
 
 
-def test_compose_refusals_have_positions(mcp: Mcp, world: World) -> None:
+def test_compose_refusals_have_positions(mcp: Mcp, api: ApiStack) -> None:
     text = mcp.error("docker.compose.up", {"file": BAD})
     assert "compose.yaml:3:" in text
     assert "privileged" in text
     assert "services.db.volumes[0]: a sandbox never gets an engine's socket" in text
-    assert world.store.list("Sandbox")[0] == []
-    stranger = token(world, "user", "team-a")
+    assert api.store.list("Sandbox")[0] == []
+    stranger = token(api, "user", "team-a")
     assert "needs the role user" in mcp.error("docker.compose.up", {"file": COMPOSE}, token=stranger)

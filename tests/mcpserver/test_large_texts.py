@@ -14,7 +14,7 @@ from controller.service.parsing import MOST_WAITING, SMALL_BYTES
 from tests.api.listeners import API, client, token
 from tests.api.test_large_bodies import Held
 from tests.api.test_unread_answers import typical_seconds
-from tests.helpers_api import QUICKSTART, World
+from tests.helpers_api import QUICKSTART, ApiStack
 from tests.mcpserver.clients import serving
 
 TEXT = "x: " + "y" * SMALL_BYTES
@@ -43,7 +43,7 @@ def answer(response: httpx.Response) -> dict[str, Any]:
 
 
 @pytest.fixture
-def parsed(world: World, monkeypatch: pytest.MonkeyPatch) -> Held:
+def parsed(api: ApiStack, monkeypatch: pytest.MonkeyPatch) -> Held:
     """Parsing takes as long as it is held."""
     reserved = Held()
 
@@ -51,25 +51,25 @@ def parsed(world: World, monkeypatch: pytest.MonkeyPatch) -> Held:
         reserved.work("one")
         return []
 
-    monkeypatch.setattr(world.services.apply, "apply", work)
-    monkeypatch.setattr(world.services.compose, "up", lambda *_, **__: reserved.work("one"))
-    monkeypatch.setattr(world.services.compose, "down", work)
+    monkeypatch.setattr(api.services.apply, "apply", work)
+    monkeypatch.setattr(api.services.compose, "up", lambda *_, **__: reserved.work("one"))
+    monkeypatch.setattr(api.services.compose, "down", work)
     return reserved
 
 
 @pytest.fixture
-def neighbour(world: World) -> Iterator[httpx.Client]:
-    world.apply()
-    with serving(world), client(world) as created:
+def neighbour(api: ApiStack) -> Iterator[httpx.Client]:
+    api.apply()
+    with serving(api), client(api) as created:
         yield created
 
 
 @pytest.mark.parametrize("tool", CALLS)
 def test_one_large_text_of_a_caller_is_parsed_at_a_time(
-    world: World, neighbour: httpx.Client, parsed: Held, tool: str
+    api: ApiStack, neighbour: httpx.Client, parsed: Held, tool: str
 ) -> None:
     many = MOST_WAITING + 4
-    with client(world, token(world, "user")) as attacker, ThreadPoolExecutor(many) as pool:
+    with client(api, token(api, "user")) as attacker, ThreadPoolExecutor(many) as pool:
         calls = [pool.submit(called, attacker, tool, CALLS[tool]) for _ in range(many)]
         try:
             assert parsed.begun.acquire(timeout=60)
@@ -84,7 +84,7 @@ def test_one_large_text_of_a_caller_is_parsed_at_a_time(
     assert (parsed.most, parsed.twice) == (1, False)
 
 
-def test_texts_of_many_values_leave_neighbours_alone(world: World, neighbour: httpx.Client) -> None:
+def test_texts_of_many_values_leave_neighbours_alone(api: ApiStack, neighbour: httpx.Client) -> None:
     over = threading.Event()
     text = "x: [" + "1," * 100_000 + "1]"
 
@@ -93,7 +93,7 @@ def test_texts_of_many_values_leave_neighbours_alone(world: World, neighbour: ht
             called(attacker, "sandbox.apply", {"documents": text})
 
     alone = typical_seconds(neighbour)
-    with client(world, token(world, "user")) as attacker, ThreadPoolExecutor(12) as pool:
+    with client(api, token(api, "user")) as attacker, ThreadPoolExecutor(12) as pool:
         attacks = [pool.submit(attack, attacker) for _ in range(12)]
         try:
             beside = typical_seconds(neighbour)
@@ -113,7 +113,7 @@ def test_values_are_counted_while_they_are_read(neighbour: httpx.Client) -> None
     assert "more than 50,000 JSON values" in options.text
 
 
-def test_documents_as_objects_may_be_large(neighbour: httpx.Client, world: World) -> None:
+def test_documents_as_objects_may_be_large(neighbour: httpx.Client, api: ApiStack) -> None:
     sandbox = {
         "apiVersion": "paddock/v1alpha1",
         "kind": "Sandbox",
@@ -122,16 +122,16 @@ def test_documents_as_objects_may_be_large(neighbour: httpx.Client, world: World
     }
     applied = called(neighbour, "sandbox.apply", {"documents": sandbox, "waitSeconds": 0})
     assert answer(applied)["structuredContent"]["items"][0]["result"] == "created", applied.text
-    assert len(world.sandbox("large").annotations["example.org/note"]) == 80_000
+    assert len(api.sandbox("large").annotations["example.org/note"]) == 80_000
 
 
-def test_a_text_outside_of_the_queue_is_refused(world: World) -> None:
+def test_a_text_outside_of_the_queue_is_refused(api: ApiStack) -> None:
     from controller.kinds.access.access import Caller, Grant
     from controller.service.access.access import acting
     from controller.service.objects.apply import Source
 
     text = "x: " + "y" * 8 * SMALL_BYTES
-    services, threads = world.services, threading.active_count()
+    services, threads = api.services, threading.active_count()
     with acting(Caller("attacker", "", (Grant.model_validate({"role": "user", "namespaces": ["*"]}),))):
         for parse in (
             lambda: services.apply.apply([Source("a", text)]),
@@ -145,9 +145,9 @@ def test_a_text_outside_of_the_queue_is_refused(world: World) -> None:
     assert threading.active_count() == threads
 
 
-def test_list_of_large_sandboxes_is_cut_by_size(neighbour: httpx.Client, world: World) -> None:
-    large = replace(world.sandbox(), annotations={"example.org/note": "x" * (200 << 10)})
-    with world.store.transaction() as transaction:
+def test_list_of_large_sandboxes_is_cut_by_size(neighbour: httpx.Client, api: ApiStack) -> None:
+    large = replace(api.sandbox(), annotations={"example.org/note": "x" * (200 << 10)})
+    with api.store.transaction() as transaction:
         for number in range(20):
             transaction.put(replace(large, name=f"large-{number:02}", uid=f"uid-{number}", resource_version=0))
     listed = answer(called(neighbour, "sandbox.list", {}))["structuredContent"]
@@ -155,10 +155,10 @@ def test_list_of_large_sandboxes_is_cut_by_size(neighbour: httpx.Client, world: 
     assert 0 < len(listed["items"]) < 6
 
 
-def test_diff_of_large_objects_is_one_large_request(neighbour: httpx.Client, world: World) -> None:
+def test_diff_of_large_objects_is_one_large_request(neighbour: httpx.Client, api: ApiStack) -> None:
     note = {"example.org/note": "x" * (255 << 10)}
-    large = replace(world.sandbox(), annotations=note)
-    with world.store.transaction() as transaction:
+    large = replace(api.sandbox(), annotations=note)
+    with api.store.transaction() as transaction:
         for number in range(80):
             transaction.put(replace(large, name=f"large-{number:02}", uid=f"uid-{number}", resource_version=0))
     text = "---\n".join(QUICKSTART.replace("name: quickstart", f"name: large-{number:02}") for number in range(80))

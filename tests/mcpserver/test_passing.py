@@ -16,7 +16,7 @@ from mcp.shared.exceptions import MCPError
 from controller.kinds.common.chunk import Chunk
 from controller.mcp.servers.sessions import Sessions
 from tests.daemon import wait_for
-from tests.helpers_api import World
+from tests.helpers_api import ApiStack
 from tests.mcpserver.clients import ERAS, client, serving
 from tests.mcpserver.programs import Program, Servers, out
 from tests.mcpserver.test_servers import PLACE, document, post
@@ -86,7 +86,7 @@ class Answers:
 
 
 @pytest.fixture(params=[False, True], ids=["legacy server", "modern server"])
-def server(request: pytest.FixtureRequest, world: World) -> Iterator[Answers]:
+def server(request: pytest.FixtureRequest, api: ApiStack) -> Iterator[Answers]:
     """A running server `one` of one era, and a second one without resources."""
     answers = Answers(modern=request.param)
 
@@ -94,19 +94,19 @@ def server(request: pytest.FixtureRequest, world: World) -> Iterator[Answers]:
         answers.programs.append(Program(answers))
         return answers.programs[-1]
 
-    servers: Any = Servers(world, start)
-    sessions = Sessions(servers, world.meter)
+    servers: Any = Servers(api, start)
+    sessions = Sessions(servers, api.meter)
     hidden = {"deny": ["*hidden*"]}
-    world.apply(document("one", resources=hidden, callSeconds=60))
+    api.apply(document("one", resources=hidden, callSeconds=60))
     answers.sessions = sessions
-    with serving(world, sessions=sessions):
+    with serving(api, sessions=sessions):
         yield answers
     sessions.close(0)
 
 
 @asynccontextmanager
-async def connected(world: World, era: str, path: str = ONE, **more: Any) -> AsyncIterator[Client]:
-    async with client(world.socket, era, path=path, **more) as created:
+async def connected(api: ApiStack, era: str, path: str = ONE, **more: Any) -> AsyncIterator[Client]:
+    async with client(api.socket, era, path=path, **more) as created:
         yield created
 
 
@@ -119,10 +119,10 @@ def run(do: Callable[[], Any]) -> None:
 
 
 @pytest.mark.parametrize("era", ERAS)
-def test_resources_and_prompts_pass(world: World, server: Answers, era: str) -> None:
+def test_resources_and_prompts_pass(api: ApiStack, server: Answers, era: str) -> None:
     async def ask() -> None:
         for path, uri, prompt in ((ONE, "demo://", "greet"), (ALL, "one+demo://", "one.greet")):
-            async with connected(world, era, path) as mcp:
+            async with connected(api, era, path) as mcp:
                 listed = await mcp.list_resources()
                 assert [resource.uri for resource in listed.resources] == [f"{uri}a", f"{uri}b"]
                 templates = await mcp.list_resource_templates()
@@ -148,10 +148,10 @@ def test_resources_and_prompts_pass(world: World, server: Answers, era: str) -> 
     run(ask)
 
 
-def test_subscriptions_of_modern_clients(world: World, server: Answers) -> None:
+def test_subscriptions_of_modern_clients(api: ApiStack, server: Answers) -> None:
     async def ask(path: str, prefix: str) -> None:
         uri, tool = f"{prefix}demo://a", "one.make" if prefix else "make"
-        async with connected(world, ERAS[0], path) as mcp:
+        async with connected(api, ERAS[0], path) as mcp:
             listening = mcp.listen(resources_list_changed=True, resource_subscriptions=[uri, f"{prefix}demo://hidden"])
             async with listening as changes:
                 assert changes.honored.resource_subscriptions == [uri]
@@ -177,7 +177,7 @@ def test_subscriptions_of_modern_clients(world: World, server: Answers) -> None:
         assert methods[:2] == ["resources/subscribe", "resources/unsubscribe"]
 
 
-def test_subscriptions_of_legacy_clients(world: World, server: Answers) -> None:
+def test_subscriptions_of_legacy_clients(api: ApiStack, server: Answers) -> None:
     heard: list[tuple[str, Any]] = []
 
     async def hear(message: Any) -> None:
@@ -185,7 +185,7 @@ def test_subscriptions_of_legacy_clients(world: World, server: Answers) -> None:
             heard.append((message.method, getattr(message.params, "uri", None)))
 
     async def ask() -> None:
-        async with connected(world, "legacy", message_handler=hear) as mcp:
+        async with connected(api, "legacy", message_handler=hear) as mcp:
             with pytest.raises(MCPError, match="Unknown resource"):
                 await mcp.subscribe_resource("demo://hidden")
             await mcp.subscribe_resource("demo://a")
@@ -200,7 +200,7 @@ def test_subscriptions_of_legacy_clients(world: World, server: Answers) -> None:
     assert set(heard) == {("notifications/resources/updated", "demo://a"), ("notifications/prompts/list_changed", None)}
 
 
-def test_subscriptions_of_legacy_clients_outlive_the_server(world: World, server: Answers) -> None:
+def test_subscriptions_of_legacy_clients_outlive_the_server(api: ApiStack, server: Answers) -> None:
     heard: list[str] = []
 
     async def hear(message: Any) -> None:
@@ -208,7 +208,7 @@ def test_subscriptions_of_legacy_clients_outlive_the_server(world: World, server
             heard.append(message.params.uri)
 
     async def ask() -> None:
-        async with connected(world, "legacy", message_handler=hear) as mcp:
+        async with connected(api, "legacy", message_handler=hear) as mcp:
             await mcp.subscribe_resource("demo://a")
             await mcp.subscribe_resource("demo://b")
             await mcp.unsubscribe_resource("demo://b")
@@ -233,10 +233,10 @@ def test_subscriptions_of_legacy_clients_outlive_the_server(world: World, server
     assert not server.sessions.count(), "the connection is gone: nobody hears of it"
 
 
-def test_a_legacy_session_is_a_connection_of_its_own(world: World, server: Answers) -> None:
+def test_a_legacy_session_is_a_connection_of_its_own(api: ApiStack, server: Answers) -> None:
     async def ask() -> None:
         call = "make", {"method": "notifications/tools/list_changed"}
-        async with connected(world, "legacy") as first, connected(world, "legacy") as second:
+        async with connected(api, "legacy") as first, connected(api, "legacy") as second:
             await first.call_tool(*call)
             await second.call_tool(*call)
             assert len([entry for entry in server.asked if entry["method"] == "tools/call"]) == 2
@@ -244,13 +244,13 @@ def test_a_legacy_session_is_a_connection_of_its_own(world: World, server: Answe
 
     run(ask)
     wait_for(
-        "no sandbox is left", lambda: not [stored for stored in world.store.list("Sandbox")[0] if not stored.deleted_at]
+        "no sandbox is left", lambda: not [stored for stored in api.store.list("Sandbox")[0] if not stored.deleted_at]
     )
-    assert post(world, ONE, "resources/subscribe", {"uri": "demo://a"})[1]["error"]["message"].startswith("there is no")
+    assert post(api, ONE, "resources/subscribe", {"uri": "demo://a"})[1]["error"]["message"].startswith("there is no")
 
 
 @pytest.mark.parametrize("era", ERAS)
-def test_progress_logs_and_cancellation_pass(world: World, server: Answers, era: str) -> None:
+def test_progress_logs_and_cancellation_pass(api: ApiStack, server: Answers, era: str) -> None:
     progress: list[Any] = []
     logs: list[Any] = []
 
@@ -265,7 +265,7 @@ def test_progress_logs_and_cancellation_pass(world: World, server: Answers, era:
                 scope.cancel()
 
             level = {"log_level": "info"} if era != "legacy" else {}
-            async with connected(world, era, logging_callback=log, **level) as mcp:
+            async with connected(api, era, logging_callback=log, **level) as mcp:
                 if era == "legacy":
                     await mcp.set_logging_level("info")
                 await mcp.call_tool("wait", {}, progress_callback=report)
@@ -282,27 +282,27 @@ def test_progress_logs_and_cancellation_pass(world: World, server: Answers, era:
         assert {"level": "info"} in [entry["params"] for entry in server.asked if entry["method"] == "logging/setLevel"]
 
 
-def test_an_ended_session_is_gone(world: World, server: Answers) -> None:
+def test_an_ended_session_is_gone(api: ApiStack, server: Answers) -> None:
     session = {"Mcp-Session-Id": "gone"}
-    assert "result" in post(world, ONE, "tools/list", **session)[1]
+    assert "result" in post(api, ONE, "tools/list", **session)[1]
     connection = http.client.HTTPConnection("localhost")
     connection.sock = socket.socket(socket.AF_UNIX)
-    connection.sock.connect(str(world.socket))
+    connection.sock.connect(str(api.socket))
     connection.request("DELETE", ONE, headers=session)
     assert connection.getresponse().status == 204
     connection.close()
-    status, answer = post(world, ONE, "tools/list", **session)
+    status, answer = post(api, ONE, "tools/list", **session)
     assert (status, answer["message"]) == (404, "session `gone` was ended; begin another with `initialize`")
     wait_for("its session is gone", lambda: not server.sessions.count())
 
 
-def test_a_cancelled_request_of_a_legacy_session_ends(world: World, server: Answers) -> None:
+def test_a_cancelled_request_of_a_legacy_session_ends(api: ApiStack, server: Answers) -> None:
     session = {"Mcp-Session-Id": "abc"}
     observed: list[Any] = []
 
     async def ask() -> None:
         def call() -> None:
-            observed.append(post(world, ONE, "tools/call", {"name": "wait", "arguments": {}}, **session))
+            observed.append(post(api, ONE, "tools/call", {"name": "wait", "arguments": {}}, **session))
 
         async with anyio.create_task_group() as group:
             group.start_soon(anyio.to_thread.run_sync, call)
@@ -310,7 +310,7 @@ def test_a_cancelled_request_of_a_legacy_session_ends(world: World, server: Answ
                 await anyio.sleep(0.01)
             while not observed:
                 message = {"requestId": 1}
-                await anyio.to_thread.run_sync(notify, world, "notifications/cancelled", message, session)
+                await anyio.to_thread.run_sync(notify, api, "notifications/cancelled", message, session)
                 await anyio.sleep(0.05)
 
     run(ask)
@@ -318,20 +318,20 @@ def test_a_cancelled_request_of_a_legacy_session_ends(world: World, server: Answ
     wait_for("its cancellation", lambda: server.asked[-1]["method"] == "notifications/cancelled")
 
 
-def notify(world: World, method: str, params: dict[str, Any], headers: dict[str, str]) -> None:
+def notify(api: ApiStack, method: str, params: dict[str, Any], headers: dict[str, str]) -> None:
     """Send one notification."""
     connection = http.client.HTTPConnection("localhost")
     with socket.socket(socket.AF_UNIX) as connected_:
-        connected_.connect(str(world.socket))
+        connected_.connect(str(api.socket))
         connection.sock = connected_
         sent = {"Content-Type": "application/json", "Accept": "application/json, text/event-stream", **headers}
         connection.request("POST", ONE, json.dumps({"jsonrpc": "2.0", "method": method, "params": params}), sent)
         connection.getresponse().read()
 
 
-def test_a_changed_set_of_servers_is_told(world: World, server: Answers) -> None:
+def test_a_changed_set_of_servers_is_told(api: ApiStack, server: Answers) -> None:
     async def ask() -> None:
-        async with connected(world, ERAS[0], ALL) as mcp, mcp.listen(tools_list_changed=True) as changes:
+        async with connected(api, ERAS[0], ALL) as mcp, mcp.listen(tools_list_changed=True) as changes:
             subscription = aiter(changes)
             await mcp.call_tool("one.make", {"method": "notifications/tools/list_changed"})
             assert await anext(subscription) == ToolsListChanged()

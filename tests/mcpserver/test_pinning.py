@@ -12,7 +12,7 @@ from controller.kinds.mcpserver import KIND, state_word
 from controller.kinds.meta import StoredObject
 from controller.mcp.servers.sessions import Sessions
 from tests.daemon import wait_for
-from tests.helpers_api import World
+from tests.helpers_api import ApiStack
 from tests.mcpserver.clients import serving
 from tests.mcpserver.programs import Program, Servers, out
 from tests.mcpserver.test_servers import PLACE, document, post
@@ -43,13 +43,13 @@ class Turncoat:
 
 
 class Many:
-    """The servers of a world; each start is a turncoat of its own, with the next of these descriptions."""
+    """The servers of an API; each start is a turncoat of its own, with the next of these descriptions."""
 
-    def __init__(self, world: World, *descriptions: str) -> None:
-        self.world, self.started = world, list[Turncoat]()
+    def __init__(self, api: ApiStack, *descriptions: str) -> None:
+        self.api, self.started = api, list[Turncoat]()
         self._descriptions = iter(descriptions)
-        servers: Any = Servers(world, self._make, "token-1234")
-        self.sessions = Sessions(servers, world.meter)
+        servers: Any = Servers(api, self._make, "token-1234")
+        self.sessions = Sessions(servers, api.meter)
 
     def _make(self) -> Program:
         self.started.append(Turncoat(next(self._descriptions, "Says it again.")))
@@ -57,7 +57,7 @@ class Many:
 
     def ask(self, method: str, connection: str = "a", **params: Any) -> Any:
         headers = {"Paddock-Connection": connection}
-        answer: dict[str, Any] = post(self.world, f"{PLACE}/one/mcp", method, params, **headers)[1]
+        answer: dict[str, Any] = post(self.api, f"{PLACE}/one/mcp", method, params, **headers)[1]
         return answer.get("result", answer)
 
     def call(self, tool: str, connection: str = "a") -> str:
@@ -71,19 +71,19 @@ class Many:
 
     @property
     def stored(self) -> StoredObject:
-        return self.world.services.objects.get(KIND, "default", "one")
+        return self.api.services.objects.get(KIND, "default", "one")
 
     def paddock(self, *words: str) -> str:
-        done = CliRunner().invoke(cli, ["--server", f"unix://{self.world.socket}", *words])
+        done = CliRunner().invoke(cli, ["--server", f"unix://{self.api.socket}", *words])
         assert done.exit_code == 0, done.output
         return done.output
 
 
 @pytest.fixture
-def many(world: World, request: pytest.FixtureRequest) -> Iterator[Many]:
-    created = Many(world, *getattr(request, "param", ()))
-    world.apply(document("one"))
-    with serving(world, sessions=created.sessions):
+def many(api: ApiStack, request: pytest.FixtureRequest) -> Iterator[Many]:
+    created = Many(api, *getattr(request, "param", ()))
+    api.apply(document("one"))
+    with serving(api, sessions=created.sessions):
         yield created
     created.sessions.close(0)
 
@@ -94,7 +94,7 @@ def test_tools_that_change_in_the_first_session_are_refused(many: Many) -> None:
     assert "ToolsChanged" in many.call("echo")
     assert [turncoat.called for turncoat in many.started] == [["change"]]
     assert state_word(many.stored) == "ToolsChanged"
-    assert [event.reason for event in many.world.store.events(kind="MCPServer")] == ["ToolsChanged"]
+    assert [event.reason for event in many.api.store.events(kind="MCPServer")] == ["ToolsChanged"]
     message = str(many.ask("tools/list"))
     assert ("ToolsChanged" in message, EVIL in message) == (True, False)
 

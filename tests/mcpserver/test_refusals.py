@@ -11,7 +11,7 @@ from controller.mcp.servers.sessions import Sessions
 from tests.api.listeners import client as http_client
 from tests.api.listeners import token
 from tests.daemon import wait_for
-from tests.helpers_api import World
+from tests.helpers_api import ApiStack
 from tests.mcpserver.clients import serving
 from tests.mcpserver.programs import Program, Servers, out
 from tests.mcpserver.test_servers import PLACE, document, post
@@ -39,20 +39,20 @@ def talks(message: dict[str, Any]) -> list[Chunk]:
 
 
 @pytest.fixture
-def served(world: World) -> Iterator[World]:
-    """A world whose server `one` runs as a program of the test."""
-    servers: Any = Servers(world, lambda: Program(talks))
-    sessions = Sessions(servers, world.meter)
-    world.apply(document("one", tools={"deny": ["denied"]}))
-    with serving(world, sessions=sessions):
-        yield world
+def served(api: ApiStack) -> Iterator[ApiStack]:
+    """An API whose server `one` runs as a program of the test."""
+    servers: Any = Servers(api, lambda: Program(talks))
+    sessions = Sessions(servers, api.meter)
+    api.apply(document("one", tools={"deny": ["denied"]}))
+    with serving(api, sessions=sessions):
+        yield api
     sessions.close(0)
 
 
-def call(world: World, path: str, name: str, text: str = "") -> Any:
+def call(api: ApiStack, path: str, name: str, text: str = "") -> Any:
     """Return the status and the answer of a call, with a token if one is given."""
     headers = {"Authorization": f"Bearer {text}"} if text else {}
-    return post(world, path, "tools/call", {"name": name, "arguments": {}}, **headers)
+    return post(api, path, "tools/call", {"name": name, "arguments": {}}, **headers)
 
 
 def said(answer: Any) -> str:
@@ -63,18 +63,16 @@ def said(answer: Any) -> str:
     return str(answer["result"]["content"][0]["text"])
 
 
-def entries(world: World, **fields: Any) -> list[AuditEntry]:
+def entries(api: ApiStack, **fields: Any) -> list[AuditEntry]:
     """Return the entries of the audit log with these fields, oldest first."""
-    world.services.recorder.flush()
-    observed = [
-        entry for entry in world.store.audit.entries() if all(getattr(entry, k) == v for k, v in fields.items())
-    ]
+    api.services.recorder.flush()
+    observed = [entry for entry in api.store.audit.entries() if all(getattr(entry, k) == v for k, v in fields.items())]
     return sorted(observed, key=lambda each: each.id)
 
 
-def counted(world: World) -> list[str]:
+def counted(api: ApiStack) -> list[str]:
     """Return the outcomes of calls, as the metrics count them."""
-    return [labels["outcome"] for name, labels in world.meter.counted if name == "paddock_mcp_server_calls_total"]
+    return [labels["outcome"] for name, labels in api.meter.counted if name == "paddock_mcp_server_calls_total"]
 
 
 @pytest.mark.parametrize("path", ["/mcp", ONE, ALL])
@@ -97,7 +95,9 @@ def counted(world: World) -> list[str]:
         ('{"jsonrpc": "2.0", "id": 1, "method": "ping", "params": [1]}', -32600, "params: must be an object"),
     ],
 )
-def test_what_is_no_message_is_named(served: World, path: str, version: str, body: str, code: int, words: str) -> None:
+def test_what_is_no_message_is_named(
+    served: ApiStack, path: str, version: str, body: str, code: int, words: str
+) -> None:
     headers = {"Content-Type": "application/json", "Accept": "application/json, text/event-stream"}
     with http_client(served) as client:
         answer = client.post(path, content=body, headers={**headers, "MCP-Protocol-Version": version})
@@ -108,7 +108,7 @@ def test_what_is_no_message_is_named(served: World, path: str, version: str, bod
 
 @pytest.mark.parametrize(("path", "prefix"), [(ONE, ""), (ALL, "one.")])
 @pytest.mark.parametrize("name", ["denied", "nothing"])
-def test_a_denied_or_unknown_tool_counts_as_refused(served: World, path: str, prefix: str, name: str) -> None:
+def test_a_denied_or_unknown_tool_counts_as_refused(served: ApiStack, path: str, prefix: str, name: str) -> None:
     _, answer = call(served, path, f"{prefix}{name}")
     assert answer["error"]["message"] == f"Unknown tool: {prefix}{name}; see tools/list"
     [entry] = entries(served, kind="Tool")
@@ -125,7 +125,7 @@ ASKED = [
 
 @pytest.mark.parametrize(("method", "params", "unknown"), ASKED)
 def test_refusals_at_the_common_address_are_audited(
-    served: World, method: str, params: dict[str, Any], unknown: str
+    served: ApiStack, method: str, params: dict[str, Any], unknown: str
 ) -> None:
     role = "viewer may not use MCPServer mcp; it needs the role user in namespace `default`"
     for name, sent, tools, heard in (
@@ -140,7 +140,7 @@ def test_refusals_at_the_common_address_are_audited(
         assert (observed.kind, observed.name, observed.verb, observed.outcome) == ("MCPServer", "one", "mcp", "refused")
 
 
-def test_what_names_no_server_is_not_audited(served: World) -> None:
+def test_what_names_no_server_is_not_audited(served: ApiStack) -> None:
     text = token(served, "viewer", "default", name="viewer")
     assert "Unknown tool: two.echo" in said(call(served, ALL, "two.echo", text)[1])
     assert post(served, ALL, "tools/list", Authorization=f"Bearer {text}")[1]["result"]["tools"] == []
@@ -150,7 +150,7 @@ def test_what_names_no_server_is_not_audited(served: World) -> None:
 
 
 @pytest.mark.parametrize(("path", "prefix"), [(ONE, ""), (ALL, "one.")])
-def test_the_audit_names_a_tool_before_its_work(served: World, path: str, prefix: str) -> None:
+def test_the_audit_names_a_tool_before_its_work(served: ApiStack, path: str, prefix: str) -> None:
     for name in ("echo", "\x1b[2J\u202e" + "x" * 200):
         call(served, path, f"{prefix}{name}")
     tools = [entry.detail["tool"] for entry in entries(served, kind="MCPServer", verb="mcp")]
@@ -158,14 +158,14 @@ def test_the_audit_names_a_tool_before_its_work(served: World, path: str, prefix
     assert [entry.name for entry in entries(served, kind="Tool")] == [f"one.{tool}" for tool in tools]
 
 
-def tools_of(world: World, path: str, text: str) -> list[str]:
-    listed = post(world, path, "tools/list", Authorization=f"Bearer {text}")[1]["result"]["tools"]
+def tools_of(api: ApiStack, path: str, text: str) -> list[str]:
+    listed = post(api, path, "tools/list", Authorization=f"Bearer {text}")[1]["result"]["tools"]
     return [entry["name"] for entry in listed]
 
 
 @pytest.mark.parametrize("pattern", ["one.echo", "one.e*", "one.*ho"])
 @pytest.mark.parametrize(("path", "prefix"), [(ONE, ""), (ALL, "one.")])
-def test_a_token_for_a_tool_of_a_server_calls_it_alone(served: World, path: str, prefix: str, pattern: str) -> None:
+def test_a_token_for_a_tool_of_a_server_calls_it_alone(served: ApiStack, path: str, prefix: str, pattern: str) -> None:
     text = token(served, "user", "default", name="limited", tools=[pattern, "two.*"])
     assert tools_of(served, path, text) == [f"{prefix}echo"]
     assert call(served, path, f"{prefix}echo", text)[1]["result"]["content"][0]["text"] == "echo"
@@ -175,7 +175,7 @@ def test_a_token_for_a_tool_of_a_server_calls_it_alone(served: World, path: str,
 
 
 @pytest.mark.parametrize(("path", "name", "uri"), [(ONE, "greet", "demo://a"), (ALL, "one.greet", "one+demo://a")])
-def test_a_token_for_tools_has_neither_prompts_nor_resources(served: World, path: str, name: str, uri: str) -> None:
+def test_a_token_for_tools_has_neither_prompts_nor_resources(served: ApiStack, path: str, name: str, uri: str) -> None:
     text = token(served, "admin", "default", tools=["one.*"])
     reference = {"ref": {"type": "ref/prompt", "name": name}, "argument": {"name": "a", "value": "b"}}
     for method, params in (
@@ -192,14 +192,14 @@ def test_a_token_for_tools_has_neither_prompts_nor_resources(served: World, path
 
 
 @pytest.mark.parametrize("pattern", ["*", "*.echo", "o*", "on*.echo", "two.echo", "one", "docker.file.*"])
-def test_other_patterns_open_no_server(served: World, pattern: str) -> None:
+def test_other_patterns_open_no_server(served: ApiStack, pattern: str) -> None:
     text = token(served, "admin", "default", tools=[pattern])
     assert call(served, ONE, "echo", text)[0] == 403
     assert "Unknown tool: one.echo" in said(call(served, ALL, "one.echo", text)[1])
     assert tools_of(served, ALL, text) == []
 
 
-def test_a_token_for_a_tool_needs_role_and_namespace(served: World) -> None:
+def test_a_token_for_a_tool_needs_role_and_namespace(served: ApiStack) -> None:
     viewer = token(served, "viewer", "default", tools=["one.*"])
     stranger = token(served, "user", "team-a", tools=["one.*"])
     assert call(served, ONE, "echo", viewer)[0] == 403
@@ -209,7 +209,7 @@ def test_a_token_for_a_tool_needs_role_and_namespace(served: World) -> None:
         assert "Unknown tool: one.echo" in said(call(served, ALL, "one.echo", text)[1])
 
 
-def test_a_token_for_a_tool_opens_no_other_request(served: World) -> None:
+def test_a_token_for_a_tool_opens_no_other_request(served: ApiStack) -> None:
     with http_client(served, token(served, "admin", "default", tools=["one.*"])) as http:
         assert http.get(f"{PLACE}/one").status_code == 403
         assert http.delete(f"{PLACE}/one").status_code == 403

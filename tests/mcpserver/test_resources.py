@@ -12,18 +12,18 @@ from controller.kinds.observed.observed import State
 from controller.kinds.sandbox import KIND as SANDBOX
 from tests.api.listeners import token
 from tests.daemon import wait_for
-from tests.helpers_api import World
+from tests.helpers_api import ApiStack
 from tests.mcpserver.clients import ERAS, Mcp, client, serving
 
 URI = "sandbox://default/quickstart"
 
 
-def test_resources_are_listed_and_read(mcp: Mcp, running: World) -> None:
+def test_resources_are_listed_and_read(mcp: Mcp, running: ApiStack) -> None:
     for era in ERAS:
         resources_of(mcp, running, era)
 
 
-def resources_of(mcp: Mcp, running: World, era: str) -> None:
+def resources_of(mcp: Mcp, running: ApiStack, era: str) -> None:
     assert [resource.uri for resource in mcp.do("list_resources", era=era).resources] == [URI]
     templates = {
         resource_template.uri_template
@@ -59,7 +59,7 @@ def test_other_resources_do_not_exist(mcp: Mcp) -> None:
             assert caught.value.code == code
 
 
-def test_resources_have_the_rights_of_their_tools(mcp: Mcp, running: World) -> None:
+def test_resources_have_the_rights_of_their_tools(mcp: Mcp, running: ApiStack) -> None:
     stranger = token(running, "admin", "team-a")
     viewer, limited = token(running, "viewer", "default"), token(running, "user", "default", tools=["docker.file.*"])
     assert mcp.do("list_resources", token=stranger).resources == []
@@ -70,7 +70,7 @@ def test_resources_have_the_rights_of_their_tools(mcp: Mcp, running: World) -> N
             mcp.do("read_resource", uri, token=text)
 
 
-def test_subscribers_hear_of_changes_they_may_see(mcp: Mcp, running: World) -> None:
+def test_subscribers_hear_of_changes_they_may_see(mcp: Mcp, running: ApiStack) -> None:
     uris = [URI, f"{URI}/files/workspace/a", "sandbox://team-a/secret"]
     text = token(running, "user", "default")
     heard: list[Any] = []
@@ -99,7 +99,7 @@ def test_subscribers_hear_of_changes_they_may_see(mcp: Mcp, running: World) -> N
     assert set(heard[1:]) == set(uris[:2])
 
 
-def test_no_change_after_an_acknowledgement_is_missed(mcp: Mcp, running: World) -> None:
+def test_no_change_after_an_acknowledgement_is_missed(mcp: Mcp, running: ApiStack) -> None:
     uri = f"{URI}/files/workspace/b"
     document = {"container": "quickstart", "path": "/workspace/b", "content": "1"}
     mcp.data("docker.file.write", document)
@@ -117,7 +117,7 @@ def test_no_change_after_an_acknowledgement_is_missed(mcp: Mcp, running: World) 
     assert heard == [uri]
 
 
-def test_updates_survive_an_unexpected_error(mcp: Mcp, running: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_updates_survive_an_unexpected_error(mcp: Mcp, running: ApiStack, monkeypatch: pytest.MonkeyPatch) -> None:
     watches = running.services.watches
     opened, earlier = watches.count, watches.earlier
 
@@ -152,7 +152,7 @@ def test_the_prompt_explains_compose(mcp: Mcp) -> None:
         mcp.do("get_prompt", "other")
 
 
-def test_only_readable_namespaces_are_read(mcp: Mcp, running: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_readable_namespaces_are_read(mcp: Mcp, running: ApiStack, monkeypatch: pytest.MonkeyPatch) -> None:
     read: list[Any] = []
     listing = running.services.objects.list
 
@@ -167,7 +167,7 @@ def test_only_readable_namespaces_are_read(mcp: Mcp, running: World, monkeypatch
     assert read == ["default", "team-a"]
 
 
-def test_following_a_file_wakes_no_sandbox(running: World) -> None:
+def test_following_a_file_wakes_no_sandbox(running: ApiStack) -> None:
     files, where = running.services.files, (SANDBOX, "default", "quickstart", "/workspace")
     peek = files.peek(*where)
     assert peek is not None
@@ -176,7 +176,7 @@ def test_following_a_file_wakes_no_sandbox(running: World) -> None:
     assert files.peek(*where) is None
 
 
-def test_what_another_host_has_is_not_acknowledged_and_ends_when_it_moves(running: World) -> None:
+def test_what_another_host_has_is_not_acknowledged_and_ends_when_it_moves(running: ApiStack) -> None:
     logs, files = f"{URI}/logs", f"{URI}/files/workspace"
     hosts = {"here": False}
     heard: list[Any] = []

@@ -13,7 +13,7 @@ from controller.ports import StoreError
 from tests.api.listeners import API, token
 from tests.api.listeners import client as http_client
 from tests.daemon import wait_for
-from tests.helpers_api import World
+from tests.helpers_api import ApiStack
 from tests.mcpserver.clients import ERAS, Mcp
 
 EXEC = {"id": "quickstart", "command": ["secret-program", "secret-argument"]}
@@ -31,7 +31,7 @@ def listed(mcp: Mcp, text: str) -> set[str]:
     return {tool.name for tool in mcp.do("list_tools", token=text).tools}
 
 
-def test_each_role_may_do_what_it_may_by_the_api(mcp: Mcp, running: World) -> None:
+def test_each_role_may_do_what_it_may_by_the_api(mcp: Mcp, running: ApiStack) -> None:
     viewer, user = token(running, "viewer", "default"), token(running, "user", "default")
     second = token(running, "admin", "team-a")
     assert "docker.container.exec" not in listed(mcp, viewer)
@@ -44,7 +44,7 @@ def test_each_role_may_do_what_it_may_by_the_api(mcp: Mcp, running: World) -> No
     assert "team-a" not in mcp.error("docker.container.list", {"namespace": "team-b"}, token=second)
 
 
-def test_code_shows_nothing_of_other_namespaces(mcp: Mcp, running: World) -> None:
+def test_code_shows_nothing_of_other_namespaces(mcp: Mcp, running: ApiStack) -> None:
     second = token(running, "user", "team-a")
     for name in ("quickstart", "nothing"):
         error = mcp.error("code.run", {"code": "1", "id": f"default/{name}"}, token=second)
@@ -52,7 +52,7 @@ def test_code_shows_nothing_of_other_namespaces(mcp: Mcp, running: World) -> Non
     assert "it needs the role user" in mcp.error("code.run", {"code": "1", "namespace": "default"}, token=second)
 
 
-def test_bounds_of_a_grant_hold_for_create(mcp: Mcp, running: World) -> None:
+def test_bounds_of_a_grant_hold_for_create(mcp: Mcp, running: ApiStack) -> None:
     text = token(running, "user", "default", images=["paddock/*"], levels=["full-isolation"], limits={"memory": "1Gi"})
     config = {"name": "made", "image": "evil/image:1", "securityLevel": "production", "memory": "2Gi"}
     error = mcp.error("docker.container.create", {"config": config}, token=text)
@@ -62,7 +62,7 @@ def test_bounds_of_a_grant_hold_for_create(mcp: Mcp, running: World) -> None:
 
 
 @pytest.mark.parametrize("era", ERAS)
-def test_a_token_may_be_limited_to_tools(mcp: Mcp, running: World, era: str) -> None:
+def test_a_token_may_be_limited_to_tools(mcp: Mcp, running: ApiStack, era: str) -> None:
     text = token(running, "user", "default", tools=["docker.file.*", "sandbox.get"])
     tools = {tool.name for tool in mcp.do("list_tools", token=text, era=era).tools}
     assert tools == {"docker.file.read", "docker.file.write", "docker.file.list", "sandbox.get"}
@@ -73,7 +73,7 @@ def test_a_token_may_be_limited_to_tools(mcp: Mcp, running: World, era: str) -> 
     assert not [document for _, document in running.streams.asked if "command" in document]
 
 
-def test_a_grant_with_tools_opens_nothing_else(mcp: Mcp, running: World) -> None:
+def test_a_grant_with_tools_opens_nothing_else(mcp: Mcp, running: ApiStack) -> None:
     text = token(running, "admin", tools=["docker.container.*"], name="ci")
     with http_client(running, text) as http:
         for method, path in (("GET", SANDBOX), ("DELETE", SANDBOX), ("GET", f"{API}/tokens"), ("POST", f"{API}/apply")):
@@ -84,11 +84,11 @@ def test_a_grant_with_tools_opens_nothing_else(mcp: Mcp, running: World) -> None
     assert mcp.data("docker.container.exec", EXEC, token=text)["success"]
 
 
-def calls_of(world: World) -> list[AuditEntry]:
-    return [entry for entry in world.store.audit.entries() if entry.kind == "Tool"]
+def calls_of(api: ApiStack) -> list[AuditEntry]:
+    return [entry for entry in api.store.audit.entries() if entry.kind == "Tool"]
 
 
-def test_every_call_is_audited_without_values(mcp: Mcp, running: World) -> None:
+def test_every_call_is_audited_without_values(mcp: Mcp, running: ApiStack) -> None:
     viewer = token(running, "viewer", "default", name="eyes")
     mcp.data("docker.container.exec", {**EXEC, "env": {"KEY": "secret-value"}})
     mcp.error("docker.container.exec", EXEC, token=viewer)
@@ -111,7 +111,7 @@ def test_every_call_is_audited_without_values(mcp: Mcp, running: World) -> None:
     assert outcomes == [{"tool": name, "outcome": result} for name, _, result in observed]
 
 
-def test_a_use_that_cannot_be_recorded_does_not_start(mcp: Mcp, running: World, monkeypatch: Any) -> None:
+def test_a_use_that_cannot_be_recorded_does_not_start(mcp: Mcp, running: ApiStack, monkeypatch: Any) -> None:
     mcp.client()
 
     def fail(*_: Any) -> None:
@@ -123,7 +123,7 @@ def test_a_use_that_cannot_be_recorded_does_not_start(mcp: Mcp, running: World, 
 
 
 @pytest.mark.parametrize("era", ERAS)
-def test_a_token_revoked_in_mid_call_ends_it(mcp: Mcp, running: World, era: str) -> None:
+def test_a_token_revoked_in_mid_call_ends_it(mcp: Mcp, running: ApiStack, era: str) -> None:
     text = token(running, "user", "default", name="short")
     running.streams.run = running.streams.endless
     mcp.client(era, text)
@@ -144,7 +144,7 @@ def test_a_token_revoked_in_mid_call_ends_it(mcp: Mcp, running: World, era: str)
     assert isinstance(end[0], BaseException) or end[0].is_error
 
 
-def test_pages_and_other_hosts_are_refused(mcp: Mcp, running: World) -> None:
+def test_pages_and_other_hosts_are_refused(mcp: Mcp, running: ApiStack) -> None:
     with http_client(running) as http:
         for headers, code in (
             ({"Origin": "http://localhost"}, 401),
@@ -163,7 +163,7 @@ def test_pages_and_other_hosts_are_refused(mcp: Mcp, running: World) -> None:
     assert running.streams.asked
 
 
-def test_an_origin_is_refused_with_a_token_too(mcp: Mcp, running: World) -> None:
+def test_an_origin_is_refused_with_a_token_too(mcp: Mcp, running: ApiStack) -> None:
     sent = {"Accept": "application/json, text/event-stream", "Host": "paddock.example"}
     with http_client(running, token(running, "user", "default")) as http:
         assert http.post("/mcp", json=CALL, headers=sent).status_code == 200
@@ -176,13 +176,13 @@ def test_an_origin_is_refused_with_a_token_too(mcp: Mcp, running: World) -> None
         assert unknown.post("/mcp", json=CALL, headers=bad).status_code == 401
 
 
-def test_an_audit_entry_of_a_call_is_bounded(world: World) -> None:
+def test_an_audit_entry_of_a_call_is_bounded(api: ApiStack) -> None:
     fromkeys = {f"{number:03}{'k' * 200}": dict.fromkeys(map(str, range(99)), "v") for number in range(99)}
-    world.services.recorder.record_call(
+    api.services.recorder.record_call(
         "server." + "x" * 100_000, "default", {"arguments": shape(fromkeys)}, allowed=True
     )
-    world.services.recorder.flush()
-    [entry] = calls_of(world)
+    api.services.recorder.flush()
+    [entry] = calls_of(api)
     assert len(entry.name) == 253
     assert len(entry.detail["arguments"]) == 16
     assert len(json.dumps(dict(entry.detail))) < 10_000

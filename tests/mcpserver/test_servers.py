@@ -15,7 +15,7 @@ from controller.mcp.servers.sessions import Sessions, StartRefused
 from controller.mcp.servers.starts import Starts
 from controller.ports import StoreError
 from controller.service.errors import Conflict, ServiceUnavailable
-from tests.helpers_api import World
+from tests.helpers_api import ApiStack
 from tests.mcpserver.clients import serving
 
 PLACE = "/apis/paddock/v1alpha1/namespaces/default/mcpservers"
@@ -27,16 +27,16 @@ def document(name: str, **spec: Any) -> str:
 
 
 @pytest.fixture
-def served(world: World) -> Iterator[World]:
-    with serving(world):
-        yield world
+def served(api: ApiStack) -> Iterator[ApiStack]:
+    with serving(api):
+        yield api
 
 
-def post(world: World, path: str, method: str, params: dict[str, Any] | None = None, **headers: str) -> Any:
+def post(api: ApiStack, path: str, method: str, params: dict[str, Any] | None = None, **headers: str) -> Any:
     """Return the status and the JSON answer of one message."""
     connection = http.client.HTTPConnection("localhost")
     with socket.socket(socket.AF_UNIX) as connected:
-        connected.connect(str(world.socket))
+        connected.connect(str(api.socket))
         connection.sock = connected
         sent = {"Content-Type": "application/json", "Accept": "application/json, text/event-stream", **headers}
         message = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params or {}}
@@ -48,7 +48,7 @@ def post(world: World, path: str, method: str, params: dict[str, Any] | None = N
     return answer.status, json.loads(data[-1] if data else text)
 
 
-def test_tools_vanish_while_docker_is_missing(served: World) -> None:
+def test_tools_vanish_while_docker_is_missing(served: ApiStack) -> None:
     served.apply(document("one"))
     served.apply(document("two"))
     served.view.seen = replace(served.view.seen, blind="no such socket")
@@ -74,13 +74,13 @@ def test_tools_vanish_while_docker_is_missing(served: World) -> None:
         ),
     ],
 )
-def test_a_server_that_can_not_start_says_why(served: World, spec: dict[str, Any], says: str) -> None:
+def test_a_server_that_can_not_start_says_why(served: ApiStack, spec: dict[str, Any], says: str) -> None:
     served.apply(document("bad", **spec))
     _, answer = post(served, f"{PLACE}/bad/mcp", "tools/list")
     assert says in answer["error"]["message"]
 
 
-def test_addresses_are_checked(served: World) -> None:
+def test_addresses_are_checked(served: ApiStack) -> None:
     assert post(served, f"{PLACE}/nobody/mcp", "tools/list")[0] == 404
     served.apply(document("one"))
     assert post(served, f"{PLACE}/one/mcp?names=dots", "tools/list")[0] == 400
@@ -89,7 +89,7 @@ def test_addresses_are_checked(served: World) -> None:
     assert "Unknown tool: two.x" in unknown["error"]["message"]
 
 
-def test_calls_are_in_the_audit_log_before_they_start(served: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_calls_are_in_the_audit_log_before_they_start(served: ApiStack, monkeypatch: pytest.MonkeyPatch) -> None:
     served.apply(document("one"))
     served.view.seen = replace(served.view.seen, blind="no such socket")
     call = {"name": "one.echo", "arguments": {"text": "hidden"}}
@@ -108,11 +108,11 @@ def test_calls_are_in_the_audit_log_before_they_start(served: World, monkeypatch
     assert "DockerUnavailable" not in answer["result"]["content"][0]["text"]
 
 
-def test_a_refused_start_leaves_no_session(world: World) -> None:
-    world.apply(document("one", startupSeconds=1))
-    world.view.seen = replace(world.view.seen, blind="gone")
-    sessions = Sessions(world.services.mcp_servers, world.meter)
-    server = world.services.mcp_servers.get("default", "one")
+def test_a_refused_start_leaves_no_session(api: ApiStack) -> None:
+    api.apply(document("one", startupSeconds=1))
+    api.view.seen = replace(api.view.seen, blind="gone")
+    sessions = Sessions(api.services.mcp_servers, api.meter)
+    server = api.services.mcp_servers.get("default", "one")
     for _ in range(3):
         with pytest.raises(StartRefused, match="DockerUnavailable"):
             anyio.run(Starts(sessions).session, server, "ann", "")
@@ -123,30 +123,30 @@ IMAGE = "registry.example/server:1"
 
 
 @pytest.fixture
-def image(running: World) -> World:
-    """A world with a running sandbox, and an image that starts `serve all` in /srv."""
+def image(running: ApiStack) -> ApiStack:
+    """An API with a running sandbox, and an image that starts `serve all` in /srv."""
     running.images.remote[IMAGE] = "sha256:" + "c" * 64
     list(running.images.pull(IMAGE, seconds=1))
     running.images.programs[IMAGE] = (("serve",), ("all",), "/srv")
     return running
 
 
-def started(world: World, **spec: Any) -> tuple[Any, Any]:
+def started(api: ApiStack, **spec: Any) -> tuple[Any, Any]:
     """Start the server's program; return the command line and the folder that it got."""
-    world.apply(document("one", **{"command": "", "image": IMAGE, **spec}))
-    servers = world.services.mcp_servers
-    servers.start(servers.get("default", "one"), world.sandbox(), iter(()))
-    requested = world.streams.asked[-1][1]
+    api.apply(document("one", **{"command": "", "image": IMAGE, **spec}))
+    servers = api.services.mcp_servers
+    servers.start(servers.get("default", "one"), api.sandbox(), iter(()))
+    requested = api.streams.asked[-1][1]
     return requested["command"], requested["working_dir"]
 
 
-def test_an_image_starts_as_docker_run_would(image: World) -> None:
+def test_an_image_starts_as_docker_run_would(image: ApiStack) -> None:
     assert started(image) == (("serve", "all"), "/srv")
     assert started(image, args=["--one"]) == (("serve", "--one"), "/srv")
     assert started(image, command="other", args=["--one"]) == (("other", "--one"), "")
 
 
-def test_an_image_that_starts_nothing_says_what_to_write(image: World) -> None:
+def test_an_image_that_starts_nothing_says_what_to_write(image: ApiStack) -> None:
     image.images.programs[IMAGE] = ((), (), "")
     with pytest.raises(Conflict, match="names no program; write `command:`"):
         started(image)

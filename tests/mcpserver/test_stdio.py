@@ -13,7 +13,7 @@ from controller.mcp.servers.sessions import Sessions, StartRefused
 from controller.mcp.servers.starts import Starts
 from controller.mcp.servers.stdio import MOST_UNASKED, ServerGone, ServerRefused, StdioClient
 from tests.daemon import wait_for
-from tests.helpers_api import World
+from tests.helpers_api import ApiStack
 from tests.mcpserver.clients import serving
 from tests.mcpserver.programs import Program, Servers, out, server
 from tests.mcpserver.test_servers import document, post
@@ -26,16 +26,16 @@ def prints_its_secrets(_message: dict[str, Any]) -> list[Chunk]:
     return [Chunk("stderr", text[:9]), Chunk("stderr", text[9:]), Chunk("exit", b"3")]
 
 
-def test_what_a_server_prints_is_not_stored_and_its_secrets_are_not_shown(world: World) -> None:
-    servers: Any = Servers(world, lambda: Program(prints_its_secrets), "hunter2", KEY)
+def test_what_a_server_prints_is_not_stored_and_its_secrets_are_not_shown(api: ApiStack) -> None:
+    servers: Any = Servers(api, lambda: Program(prints_its_secrets), "hunter2", KEY)
     with pytest.raises(StartRefused) as caught:
-        anyio.run(Starts(Sessions(servers, world.meter)).session, server(world), "ann", "")
+        anyio.run(Starts(Sessions(servers, api.meter)).session, server(api), "ann", "")
     assert "it ended with exit code 3; its last lines: TOKEN=[secret]" in str(caught.value)
     assert "teapot" in str(caught.value)
     assert "abcdefghijklmnop" not in str(caught.value)
-    stored = ready_condition(world.services.objects.get(KIND, "default", "one"))
+    stored = ready_condition(api.services.objects.get(KIND, "default", "one"))
     assert (stored["reason"], stored["message"]) == ("StartFailed", "it ended with exit code 3")
-    events = world.store.events(kind="MCPServer", name="one")
+    events = api.store.events(kind="MCPServer", name="one")
     assert [event.message for event in events if event.reason == "StartFailed"] == [stored["message"]]
 
 
@@ -61,9 +61,9 @@ def lists_and_ends(message: dict[str, Any]) -> list[Chunk]:
     return [*talks(message), *([Chunk("exit", b"5")] if message["method"] == "tools/list" else [])]
 
 
-def test_a_server_that_lists_its_tools_and_ends_is_not_started_for_ever(world: World) -> None:
-    servers: Any = Servers(world, lambda: Program(lists_and_ends))
-    sessions, observed = Sessions(servers, world.meter, lambda: 100.0), server(world)
+def test_a_server_that_lists_its_tools_and_ends_is_not_started_for_ever(api: ApiStack) -> None:
+    servers: Any = Servers(api, lambda: Program(lists_and_ends))
+    sessions, observed = Sessions(servers, api.meter, lambda: 100.0), server(api)
 
     async def ask() -> str:
         with anyio.fail_after(60):
@@ -81,12 +81,12 @@ def test_a_server_that_lists_its_tools_and_ends_is_not_started_for_ever(world: W
     assert servers.starts == 3
 
 
-def test_calls_that_end_a_server_keep_only_their_caller_waiting(world: World) -> None:
+def test_calls_that_end_a_server_keep_only_their_caller_waiting(api: ApiStack) -> None:
     def ends_when_called(message: dict[str, Any]) -> list[Chunk]:
         return [Chunk("exit", b"5")] if message["method"] == "tools/call" else talks(message)
 
-    servers: Any = Servers(world, lambda: Program(ends_when_called))
-    sessions, observed = Sessions(servers, world.meter, lambda: 100.0), server(world)
+    servers: Any = Servers(api, lambda: Program(ends_when_called))
+    sessions, observed = Sessions(servers, api.meter, lambda: 100.0), server(api)
 
     async def ask(caller: str) -> str:
         with anyio.fail_after(60):
@@ -103,11 +103,11 @@ def test_calls_that_end_a_server_keep_only_their_caller_waiting(world: World) ->
     assert anyio.run(ask, "bob") == ""
 
 
-def test_slow_starts_of_a_caller_leave_threads_to_others(world: World) -> None:
+def test_slow_starts_of_a_caller_leave_threads_to_others(api: ApiStack) -> None:
     slow = [Program(lambda _: ()) for _ in range(4)]
     programs = iter(slow)
-    servers: Any = Servers(world, lambda: next(programs, None) or Program(talks))
-    sessions, observed = Sessions(servers, world.meter), server(world)
+    servers: Any = Servers(api, lambda: next(programs, None) or Program(talks))
+    sessions, observed = Sessions(servers, api.meter), server(api)
 
     async def refused(starts: Starts, connection: str) -> None:
         with suppress(StartRefused):
@@ -176,7 +176,7 @@ def test_an_error_about_a_notification_fails_no_request() -> None:
 
 @pytest.mark.parametrize("ends", [False, True])
 @pytest.mark.parametrize("names_versions", [True, False])
-def test_a_server_of_2024_that_refuses_newer_versions_starts(world: World, names_versions: bool, ends: bool) -> None:
+def test_a_server_of_2024_that_refuses_newer_versions_starts(api: ApiStack, names_versions: bool, ends: bool) -> None:
     requested: list[str] = []
 
     def answers(message: dict[str, Any]) -> list[Chunk]:
@@ -191,18 +191,18 @@ def test_a_server_of_2024_that_refuses_newer_versions_starts(world: World, names
         refusal = out({"id": message["id"], "error": {"code": -32602, "message": "Unsupported version", **data}})
         return [refusal, *([Chunk("exit", b"1")] if ends else [])]
 
-    sessions, observed = Sessions(cast("Any", Servers(world, lambda: Program(answers))), world.meter), server(world)
+    sessions, observed = Sessions(cast("Any", Servers(api, lambda: Program(answers))), api.meter), server(api)
     for place in ("a", "b"):
         session = anyio.run(Starts(sessions).session, observed, "ann", place)
         assert list(session.offered.tools) == ["echo"]
     tried = [] if names_versions else ["discover", "2025-06-18", "2025-03-26"]
     if not ends:
         assert requested == ["2025-11-25", *tried, "2024-11-05", "2024-11-05"]  # the second session knows it
-    assert world.services.objects.get(KIND, "default", "one").status["protocol"] == "2024-11-05"
+    assert api.services.objects.get(KIND, "default", "one").status["protocol"] == "2024-11-05"
     sessions.close(0)
 
 
-def test_ready_names_a_tool_that_is_too_large_and_no_tool_is_paddocks(world: World) -> None:
+def test_ready_names_a_tool_that_is_too_large_and_no_tool_is_paddocks(api: ApiStack) -> None:
     names = [*("a b " + str(number) for number in range(9)), "docker.container.exec", "sandbox_delete", "echo"]
     listed = [{"name": name, "inputSchema": {}} for name in names]
     listed += [{"name": "huge", "inputSchema": {"x": "x" * 70_000}}, {"name": "x" * 128, "inputSchema": {}}]
@@ -211,16 +211,16 @@ def test_ready_names_a_tool_that_is_too_large_and_no_tool_is_paddocks(world: Wor
         result = {"tools": listed} if message["method"] == "tools/list" else {}
         return [out({"id": message["id"], "result": result})] if "id" in message else []
 
-    sessions = Sessions(cast("Any", Servers(world, lambda: Program(answers))), world.meter)
-    session = anyio.run(Starts(sessions).session, server(world), "ann", "")
+    sessions = Sessions(cast("Any", Servers(api, lambda: Program(answers))), api.meter)
+    session = anyio.run(Starts(sessions).session, server(api), "ann", "")
     assert list(session.offered.tools) == ["echo", "x" * 128]
-    answer = ready_condition(world.services.objects.get(KIND, "default", "one"))["message"]
+    answer = ready_condition(api.services.objects.get(KIND, "default", "one"))["message"]
     assert answer.startswith("2 tools; left out: huge: its definition is larger than 64 KiB; ")
     assert "docker.container.exec: only tools of Paddock have such a name; sandbox_delete: only tools of" in answer
     sessions.close(0)
 
 
-def test_tools_of_a_namespace_come_in_pages(world: World) -> None:
+def test_tools_of_a_namespace_come_in_pages(api: ApiStack) -> None:
     """All of one server fit a message, and those of two do not."""
     listed = [{"name": f"t{number}", "inputSchema": {"x": "x" * 1000, "y": ["y" * 1000] * 50}} for number in range(10)]
 
@@ -228,13 +228,13 @@ def test_tools_of_a_namespace_come_in_pages(world: World) -> None:
         result = {"tools": listed} if message["method"] == "tools/list" else {}
         return [out({"id": message["id"], "result": result})] if "id" in message else []
 
-    sessions = Sessions(cast("Any", Servers(world, lambda: Program(answers))), world.meter)
+    sessions = Sessions(cast("Any", Servers(api, lambda: Program(answers))), api.meter)
     for name in ("one", "two"):
-        world.apply(document(name))
-    with serving(world, sessions=sessions):
+        api.apply(document(name))
+    with serving(api, sessions=sessions):
         names, cursor, pages = list[str](), dict[str, str](), 0
         while pages == 0 or cursor:
-            _, observed = post(world, "/mcp/servers?namespace=default", "tools/list", cursor)
+            _, observed = post(api, "/mcp/servers?namespace=default", "tools/list", cursor)
             names += [tool["name"] for tool in observed["result"]["tools"]]
             cursor, pages = (
                 {"cursor": next_cursor} if (next_cursor := observed["result"].get("nextCursor")) else {},

@@ -5,18 +5,18 @@ from concurrent.futures import ThreadPoolExecutor
 from controller.metrics.pages import MAX_IN_FLIGHT
 from controller.metrics.registry import Registry
 from tests.api.listeners import API, client, opened
-from tests.helpers_api import World
-from tests.helpers_fixtures import quiet, world
+from tests.helpers_api import ApiStack
+from tests.helpers_fixtures import api, quiet
 from tests.metrics.test_server import Slow, get, running, slow
 
-__all__ = ["quiet", "slow", "world"]
+__all__ = ["api", "quiet", "slow"]
 
 
-def test_the_api_answers_while_every_place_for_scrapes_is_taken(world: World, slow: tuple[Slow, Registry]) -> None:
+def test_the_api_answers_while_every_place_for_scrapes_is_taken(api: ApiStack, slow: tuple[Slow, Registry]) -> None:
     collector, registry = slow
-    world.apply()
+    api.apply()
     door, places = running(registry), ThreadPoolExecutor(MAX_IN_FLIGHT)
-    with opened(world), client(world) as requested, door as server, places as pool:
+    with opened(api), client(api) as requested, door as server, places as pool:
         hanging = [pool.submit(get, server) for _ in range(MAX_IN_FLIGHT)]
         try:
             for _ in hanging:

@@ -181,10 +181,10 @@ def test_series_vanish_with_their_object_at_the_next_scrape() -> None:
 
 
 def test_lines_that_are_kept_are_those_of_a_new_collector() -> None:
-    """A scrape of each world after the one before: whatever has changed is written anew."""
+    """A scrape of each snapshot after the one before: whatever has changed is written anew."""
     box = sandbox("box", {**SPEC, "template": {"image": "paddock/python:1", "securityLevel": "own"}})
     uid, first = box.obj.uid, snapshot(box, sandbox("plain"))
-    world = [first]
+    current = [first]
 
     def text(collector: ObjectCollector) -> bytes:
         registry = Registry()
@@ -197,7 +197,7 @@ def test_lines_that_are_kept_are_those_of_a_new_collector() -> None:
         stored = {"base": "development", **spec}
         return {"own": stored_profile(StoredObject("SecurityProfile", "", "own", "own", stored))}
 
-    object_collector, texts = ObjectCollector(lambda: world[0], label_allowlist=("team",)), []
+    object_collector, texts = ObjectCollector(lambda: current[0], label_allowlist=("team",)), []
     for changed in (
         {},
         {"sandboxes": {uid: replace(box, obj=replace(box.obj, labels={"team": "a"}))}},
@@ -207,7 +207,9 @@ def test_lines_that_are_kept_are_those_of_a_new_collector() -> None:
         {"profiles": own()},
         {"profiles": own(network={"mode": "none"})},
     ):
-        world[0] = changed_snapshot(first, **changed)
+        current[0] = changed_snapshot(first, **changed)
         texts.append(text(object_collector))
-        assert texts[-1] == text(object_collector) == text(ObjectCollector(lambda: world[0], label_allowlist=("team",)))
+        assert (
+            texts[-1] == text(object_collector) == text(ObjectCollector(lambda: current[0], label_allowlist=("team",)))
+        )
     assert len(set(texts)) == len(texts)

@@ -7,12 +7,12 @@ import pytest
 from playwright.sync_api import Route, expect
 
 from controller.kinds.sandbox import KIND as SANDBOX
-from tests.helpers_api import World
+from tests.helpers_api import ApiStack
 from tests.helpers_fixtures import quiet
 from tests.panel.browser import WAIT_MS, sandbox
-from tests.panel.test_kinds import SignIn, put, sign_in, stored, world
+from tests.panel.test_kinds import SignIn, api, put, sign_in, stored
 
-__all__ = ["quiet", "sign_in", "world"]
+__all__ = ["api", "quiet", "sign_in"]
 pytestmark = [pytest.mark.panel, pytest.mark.docker, pytest.mark.timeout(300)]
 expect.set_options(timeout=WAIT_MS)
 PROVIDER = """\
@@ -34,8 +34,8 @@ spec: {templateRef: {name: python}, warmReplicas: 2, maxReplicas: 4}
 """
 
 
-def test_every_field_of_the_form_is_in_the_object(world: World, sign_in: SignIn) -> None:
-    world.apply(PROVIDER)
+def test_every_field_of_the_form_is_in_the_object(api: ApiStack, sign_in: SignIn) -> None:
+    api.apply(PROVIDER)
     page = sign_in("sandboxes/new")
     page.get_by_label("Name", exact=True).fill("whole")
     page.get_by_role("checkbox", name="openai provider").check()
@@ -73,7 +73,7 @@ def test_every_field_of_the_form_is_in_the_object(world: World, sign_in: SignIn)
     page.get_by_role("button", name="Review and create").click()
     page.get_by_role("dialog").get_by_role("button", name="Create").click()
     expect(page.get_by_role("heading", name="whole")).to_be_visible()
-    spec = stored(world, SANDBOX.name, "whole").spec
+    spec = stored(api, SANDBOX.name, "whole").spec
     limits = {"cpu": "500m", "memory": "256Mi", "gpus": 1, "pids": 64, "disk": "1Gi"}
     assert {each: spec["resources"]["limits"][each] for each in limits} == limits
     assert spec["runState"] == "Suspended"
@@ -108,7 +108,7 @@ BLANKS = {
 }
 
 
-def test_new_objects_need_their_blanks_alone(world: World, sign_in: SignIn) -> None:
+def test_new_objects_need_their_blanks_alone(api: ApiStack, sign_in: SignIn) -> None:
     page = sign_in("sandboxes")
     for plural, blanks in BLANKS.items():
         page.goto(f"{page.url.partition('#')[0]}#/{plural}/new")
@@ -123,10 +123,10 @@ def test_new_objects_need_their_blanks_alone(world: World, sign_in: SignIn) -> N
         expect(dialog.get_by_role("button", name="Create")).to_be_enabled()
         dialog.get_by_role("button", name="Create").click()
         expect(page.get_by_role("heading", name="fresh")).to_be_visible()
-    assert stored(world, "MCPServer", "fresh").spec["package"]["version"] == "1.0.0"
+    assert stored(api, "MCPServer", "fresh").spec["package"]["version"] == "1.0.0"
 
 
-def test_yaml_has_lines_and_completions(world: World, sign_in: SignIn) -> None:
+def test_yaml_has_lines_and_completions(api: ApiStack, sign_in: SignIn) -> None:
     page = sign_in("mcpservers/new")
     page.get_by_role("button", name="YAML", exact=True).click()
     text, choices = page.get_by_role("textbox", name="YAML"), page.get_by_role("listbox", name="Completions")
@@ -151,10 +151,10 @@ def test_yaml_has_lines_and_completions(world: World, sign_in: SignIn) -> None:
     expect(page.get_by_role("alert")).to_contain_text("Line 9: spec.package.name")
 
 
-def test_rows_are_acted_on_together(world: World, sign_in: SignIn) -> None:
+def test_rows_are_acted_on_together(api: ApiStack, sign_in: SignIn) -> None:
     volumes = [{"name": "data", "mountPath": "/data", "size": "1Gi"}]
     for name in ("one", "two", "three"):
-        world.apply(sandbox(name, template={"image": "paddock/base:1", "volumes": volumes}))
+        api.apply(sandbox(name, template={"image": "paddock/base:1", "volumes": volumes}))
     page = sign_in("sandboxes")
     for name in ("one", "two"):
         page.get_by_role("checkbox", name=f"Select {name}").check()
@@ -164,7 +164,7 @@ def test_rows_are_acted_on_together(world: World, sign_in: SignIn) -> None:
     expect(dialog).to_contain_text("Stops its processes")
     dialog.get_by_role("button", name="Suspend").click()
     expect(dialog).to_have_count(0)
-    assert [stored(world, SANDBOX.name, name).spec["runState"] for name in ("one", "two")] == ["Suspended"] * 2
+    assert [stored(api, SANDBOX.name, name).spec["runState"] for name in ("one", "two")] == ["Suspended"] * 2
     page.get_by_role("checkbox", name="Select all shown").check()
     selection.get_by_role("button", name="Suspend").click()
     expect(dialog).to_contain_text("2 more are so already")
@@ -174,18 +174,18 @@ def test_rows_are_acted_on_together(world: World, sign_in: SignIn) -> None:
     dialog.get_by_role("textbox").fill("three")
     dialog.get_by_role("button", name="Delete").click()
     expect(dialog).to_have_count(0)
-    assert stored(world, SANDBOX.name, "three").deleted_at is not None
+    assert stored(api, SANDBOX.name, "three").deleted_at is not None
     reading = sign_in("sandboxes", "viewer", "default")
     expect(reading.get_by_role("button", name="Delete one")).to_be_disabled()
 
 
-def test_pools_show_their_members_and_are_scaled(world: World, sign_in: SignIn) -> None:
-    world.apply(POOL)
+def test_pools_show_their_members_and_are_scaled(api: ApiStack, sign_in: SignIn) -> None:
+    api.apply(POOL)
     document = json.loads(sandbox("claimed", templateRef={"name": "python"}))
     del document["spec"]["template"]
-    world.apply(json.dumps(document))
-    put(world, stored(world, SANDBOX.name, "claimed"), status={"launchType": "Warm"})
-    put(world, stored(world, "SandboxPool", "python"), status={"readyReplicas": 1, "claimedReplicas": 1})
+    api.apply(json.dumps(document))
+    put(api, stored(api, SANDBOX.name, "claimed"), status={"launchType": "Warm"})
+    put(api, stored(api, "SandboxPool", "python"), status={"readyReplicas": 1, "claimedReplicas": 1})
     page = sign_in("sandboxpools")
     row = page.get_by_role("row", name="python")
     expect(row).to_contain_text("1 of 2")
@@ -193,14 +193,14 @@ def test_pools_show_their_members_and_are_scaled(world: World, sign_in: SignIn) 
     expect(row).to_contain_text("1 to come")
     row.get_by_role("button", name="Keep one more warm in python").click()
     expect(row).to_contain_text("1 of 3")
-    assert stored(world, "SandboxPool", "python").spec["warmReplicas"] == 3
+    assert stored(api, "SandboxPool", "python").spec["warmReplicas"] == 3
     row.get_by_role("link", name="python").first.click()
     expect(page.get_by_role("region", name="Members").first.get_by_role("row", name="claimed")).to_contain_text(
         "Claimed"
     )
 
 
-def test_tokens_are_created_and_revoked(world: World, sign_in: SignIn) -> None:
+def test_tokens_are_created_and_revoked(api: ApiStack, sign_in: SignIn) -> None:
     page = sign_in("tokens")
     page.get_by_role("button", name="New token").click()
     dialog = page.get_by_role("dialog")
@@ -217,8 +217,8 @@ def test_tokens_are_created_and_revoked(world: World, sign_in: SignIn) -> None:
     expect(row.get_by_role("button")).to_have_count(0)
 
 
-def test_list_is_read_again_when_its_version_is_gone(world: World, sign_in: SignIn) -> None:
-    world.apply(sandbox("early", runState="Suspended"))
+def test_list_is_read_again_when_its_version_is_gone(api: ApiStack, sign_in: SignIn) -> None:
+    api.apply(sandbox("early", runState="Suspended"))
     page = sign_in("hosts")
     expect(page.get_by_role("heading", name="Host")).to_be_visible()
     refused: list[str] = []
@@ -228,7 +228,7 @@ def test_list_is_read_again_when_its_version_is_gone(world: World, sign_in: Sign
             route.continue_()
             return
         refused.append(route.request.url)
-        world.apply(sandbox("late", runState="Suspended"))  # between the list and its watch
+        api.apply(sandbox("late", runState="Suspended"))  # between the list and its watch
         status = {"kind": "Status", "status": "Failure", "reason": "Expired", "message": "list again", "code": 410}
         route.fulfill(status=410, content_type="application/json", body=json.dumps(status))
 

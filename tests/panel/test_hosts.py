@@ -16,7 +16,7 @@ from controller.kinds.sandbox import KIND as SANDBOX
 from controller.ports.fleet import ManyHosts
 from controller.service.sandbox.usage import Usages
 from tests.fakes.engine import FACTS
-from tests.helpers_api import QUICKSTART, World, make_world
+from tests.helpers_api import QUICKSTART, ApiStack, make_api
 from tests.helpers_fixtures import quiet
 from tests.metrics.made_up import USAGE
 from tests.panel.browser import WAIT_MS
@@ -28,9 +28,9 @@ expect.set_options(timeout=WAIT_MS)
 
 
 @pytest.fixture
-def world(tmp_path: Path, quiet: None) -> Iterator[World]:
+def api(tmp_path: Path, quiet: None) -> Iterator[ApiStack]:
     """The API of host a; the daemon of host b is away."""
-    created = make_world(tmp_path, place=ManyHosts("a"))
+    created = make_api(tmp_path, place=ManyHosts("a"))
     created.view.seen = replace(created.view.seen, facts=FACTS, revision=1)
     answered = {"type": "EngineReachable", "status": "True", "reason": "Answered", "message": ""}
     status = {"paddock": {"version": "1.2", "instanceID": "i-1"}, "conditions": [answered]}
@@ -42,7 +42,7 @@ def world(tmp_path: Path, quiet: None) -> Iterator[World]:
     created.store.close()
 
 
-def test_many_hosts_are_a_list_with_a_page_each(world: World, sign_in: SignIn) -> None:
+def test_many_hosts_are_a_list_with_a_page_each(api: ApiStack, sign_in: SignIn) -> None:
     page = sign_in("hosts")
     expect(page.get_by_role("row", name="a", exact=False).filter(has_text="Ready")).to_be_visible()
     expect(page.get_by_role("row").filter(has_text="daemon away")).to_be_visible()
@@ -53,8 +53,8 @@ def test_many_hosts_are_a_list_with_a_page_each(world: World, sign_in: SignIn) -
     expect(page.get_by_text("There is no host c.")).to_be_visible()
 
 
-def test_the_only_host_has_the_page(world: World, sign_in: SignIn) -> None:
-    with world.store.transaction() as transaction:
+def test_the_only_host_has_the_page(api: ApiStack, sign_in: SignIn) -> None:
+    with api.store.transaction() as transaction:
         host = transaction.get("Host", "", "b")
         assert host is not None
         transaction.remove(host)
@@ -64,21 +64,21 @@ def test_the_only_host_has_the_page(world: World, sign_in: SignIn) -> None:
 
 
 @pytest.fixture
-def used(world: World, monkeypatch: pytest.MonkeyPatch) -> World:
+def used(api: ApiStack, monkeypatch: pytest.MonkeyPatch) -> ApiStack:
     """Sandbox `one` runs on host a and `two` on b, as the daemons of both report; host c gives no answer."""
-    world.apply("---\n".join(QUICKSTART.replace("name: quickstart", f"name: {name}") for name in ("one", "two")))
+    api.apply("---\n".join(QUICKSTART.replace("name: quickstart", f"name: {name}") for name in ("one", "two")))
     document = {}
     for name, host in (("one", "a"), ("two", "b")):
         limits = {"cpu": "500m", "memory": "512Mi"}
-        obj = world.change(name, status={"host": host, "resources": {"limits": limits}})
+        obj = api.change(name, status={"host": host, "resources": {"limits": limits}})
         running = Container(id=name, name=name, uid=obj.uid, state=State.RUNNING)
-        document[host] = {obj.uid: UsageSample(running, USAGE, world.clock.now(), 0.25, 5.0)}
-    usages = {host: Usages(world.services.objects, lambda host=host: document[host], host) for host in document}
-    world.services = replace(world.services, usages=usages["a"])
+        document[host] = {obj.uid: UsageSample(running, USAGE, api.clock.now(), 0.25, 5.0)}
+    usages = {host: Usages(api.services.objects, lambda host=host: document[host], host) for host in document}
+    api.services = replace(api.services, usages=usages["a"])
     present = {"kind": "SandboxMetricsList", "items": usages["b"].of_all(SANDBOX, None).items}
     answers = Collected({"b": present}, [Missing("c", "no answer in time")])
     monkeypatch.setattr(usage, "collect", lambda _request: answers)
-    return world
+    return api
 
 
 @pytest.mark.usefixtures("used")
@@ -103,9 +103,9 @@ def test_the_list_of_hosts_shows_their_use(sign_in: SignIn) -> None:
     expect(row.get_by_role("meter", name="Memory")).to_be_visible()
 
 
-def test_sandboxes_of_the_only_host_name_none(world: World, sign_in: SignIn) -> None:
-    world.apply()
-    world.change(status={"host": "a"})
+def test_sandboxes_of_the_only_host_name_none(api: ApiStack, sign_in: SignIn) -> None:
+    api.apply()
+    api.change(status={"host": "a"})
     page = sign_in("sandboxes")
     expect(page.get_by_role("link", name="quickstart", exact=True)).to_be_visible()
     expect(page.get_by_role("columnheader", name="Host")).to_have_count(0)

@@ -14,7 +14,7 @@ from controller.kinds.meta import StoredObject
 from controller.kinds.registry import Column, Kind, Registry, discover
 from tests.api.listeners import opened, token
 from tests.daemon import ROOT, RunningDaemon, wait_for
-from tests.helpers_api import World, make_world
+from tests.helpers_api import ApiStack, make_api
 from tests.helpers_fixtures import quiet
 from tests.panel.browser import WAIT_MS, Pages, sandbox
 
@@ -50,9 +50,9 @@ SignIn = Callable[..., Page]
 
 
 @pytest.fixture
-def world(tmp_path: Any, quiet: None) -> Iterator[World]:
+def api(tmp_path: Any, quiet: None) -> Iterator[ApiStack]:
     """A daemon's API without an engine, that serves one kind more."""
-    made = make_world(tmp_path, registry=Registry((*discover(), LAMP)))
+    made = make_api(tmp_path, registry=Registry((*discover(), LAMP)))
     yield made
     made.services.watches.close()
     made.files.close()
@@ -60,12 +60,12 @@ def world(tmp_path: Any, quiet: None) -> Iterator[World]:
 
 
 @pytest.fixture
-def sign_in(world: World, pages: Pages) -> Iterator[SignIn]:
-    with opened(world, host="127.0.0.1") as listeners:
+def sign_in(api: ApiStack, pages: Pages) -> Iterator[SignIn]:
+    with opened(api, host="127.0.0.1") as listeners:
 
         def go(at: str, role: str = "admin", *namespaces: str) -> Page:
             page = pages.open(f"{listeners.url}/panel/#/{at}")
-            page.get_by_label("Token").fill(token(world, role, *namespaces))
+            page.get_by_label("Token").fill(token(api, role, *namespaces))
             page.get_by_role("button", name="Sign in").click()
             return page
 
@@ -74,13 +74,13 @@ def sign_in(world: World, pages: Pages) -> Iterator[SignIn]:
         pages.close()  # before the listeners, which wait for watches
 
 
-def put(world: World, obj: StoredObject, **parts: Any) -> StoredObject:
-    with world.store.transaction() as transaction:
+def put(api: ApiStack, obj: StoredObject, **parts: Any) -> StoredObject:
+    with api.store.transaction() as transaction:
         return transaction.put(replace(obj, **parts))
 
 
-def stored(world: World, kind: str, name: str) -> StoredObject:
-    found = world.store.get(kind, "default", name)
+def stored(api: ApiStack, kind: str, name: str) -> StoredObject:
+    found = api.store.get(kind, "default", name)
     assert found is not None
     return found
 
@@ -90,13 +90,13 @@ def condition(reason: str, message: str, status: str = "False") -> dict[str, Any
     return {"type": "Ready", "status": status, "reason": reason, "message": message, "lastTransitionTime": when}
 
 
-def test_unknown_kind_has_list_page_and_editor(world: World, sign_in: SignIn) -> None:
+def test_unknown_kind_has_list_page_and_editor(api: ApiStack, sign_in: SignIn) -> None:
     document = {"colour": "warm", "place": "<b>corner</b>", "bulbs": [{"watts": 40}, {"watts": 60}]}
     head = {"apiVersion": "paddock/v1alpha1", "kind": "StreetLamp", "metadata": {"name": "first"}}
-    world.apply(yaml.safe_dump({**head, "spec": document}))
+    api.apply(yaml.safe_dump({**head, "spec": document}))
     status = {"lit": {"hours": 12}, "conditions": [condition("Flickering", "its <i>bulb</i> is loose")]}
-    lamp = put(world, stored(world, "StreetLamp", "first"), status=status)
-    world.add_event(lamp, "Flickered", "twice in an hour", "Warning")
+    lamp = put(api, stored(api, "StreetLamp", "first"), status=status)
+    api.add_event(lamp, "Flickered", "twice in an hour", "Warning")
     page = sign_in("sandboxes")
     page.get_by_role("navigation", name="Kinds").get_by_role("link", name="Street lamps").click()
     expect(page.get_by_role("heading", name="Street lamps")).to_be_visible()
@@ -126,7 +126,7 @@ def test_unknown_kind_has_list_page_and_editor(world: World, sign_in: SignIn) ->
     expect(page.get_by_role("dialog")).to_contain_text("be forecast now")  # there is no engine here
     page.get_by_role("dialog").get_by_role("button", name="Create").click()
     expect(page.get_by_role("heading", name="second")).to_be_visible()
-    assert stored(world, "StreetLamp", "second").spec["bulbs"] == [{"watts": 60}]
+    assert stored(api, "StreetLamp", "second").spec["bulbs"] == [{"watts": 60}]
     page.get_by_role("link", name="Edit").click()
     page.get_by_role("combobox", name="Colour").select_option("cold")
     page.get_by_role("button", name="Apply configuration").click()
@@ -138,15 +138,15 @@ def test_unknown_kind_has_list_page_and_editor(world: World, sign_in: SignIn) ->
     expect(page.get_by_role("heading", name="Street lamps")).to_be_visible()
 
 
-def test_changed_tools_of_a_server_are_approved(world: World, sign_in: SignIn) -> None:
-    world.apply(SERVER)
+def test_changed_tools_of_a_server_are_approved(api: ApiStack, sign_in: SignIn) -> None:
+    api.apply(SERVER)
     tools = {"count": 1, "names": ["add"], "leftOut": 0, "digest": "sha256:" + "a" * 64}
     changed = {**tools, "changedDigest": OTHER_TOOLS, "changedCount": 2}
     status = {"tools": changed, "conditions": [condition("ToolsChanged", "the definitions of its tools changed")]}
-    server = put(world, stored(world, "MCPServer", "calculator"), status=status)
-    world.apply(sandbox("session-1").replace('"name"', f'"labels": {{"{SESSION_LABEL}": "s1"}}, "name"'))
+    server = put(api, stored(api, "MCPServer", "calculator"), status=status)
+    api.apply(sandbox("session-1").replace('"name"', f'"labels": {{"{SESSION_LABEL}": "s1"}}, "name"'))
     owner = {"apiVersion": "paddock/v1alpha1", "kind": "MCPServer", "name": "calculator", "uid": server.uid}
-    put(world, world.sandbox("session-1"), owner_references=(owner,))
+    put(api, api.sandbox("session-1"), owner_references=(owner,))
     reading = sign_in("mcpservers/default/calculator", "viewer", "default")
     approve = reading.get_by_role("button", name="Approve tools")
     expect(approve).to_be_disabled()
@@ -163,16 +163,16 @@ def test_changed_tools_of_a_server_are_approved(world: World, sign_in: SignIn) -
     expect(page.get_by_role("dialog")).to_contain_text(OTHER_TOOLS)
     page.get_by_role("dialog").get_by_role("button", name="Approve").click()
     expect(page.get_by_role("button", name="Approve tools")).to_have_count(0)
-    assert stored(world, "MCPServer", "calculator").spec["tools"]["digest"] == OTHER_TOOLS
+    assert stored(api, "MCPServer", "calculator").spec["tools"]["digest"] == OTHER_TOOLS
     page.get_by_role("button", name="Disable").click()
     expect(page.get_by_role("button", name="Enable")).to_be_visible()
-    assert stored(world, "MCPServer", "calculator").spec["enabled"] is False
+    assert stored(api, "MCPServer", "calculator").spec["enabled"] is False
     page.get_by_role("region", name="Sessions").get_by_role("button", name="End").click()
     page.get_by_role("dialog").get_by_role("button", name="End").click()
-    wait_for("its deletion", lambda: world.sandbox("session-1").deleted_at is not None, 60)
+    wait_for("its deletion", lambda: api.sandbox("session-1").deleted_at is not None, 60)
 
 
-def test_images_are_built_and_deleted(world: World, sign_in: SignIn) -> None:
+def test_images_are_built_and_deleted(api: ApiStack, sign_in: SignIn) -> None:
     page = sign_in("images")
     page.get_by_role("button", name="Build an image").click()
     dialog = page.get_by_role("dialog")
@@ -187,12 +187,12 @@ def test_images_are_built_and_deleted(world: World, sign_in: SignIn) -> None:
     row.get_by_role("button", name="Delete").click()
     dialog.get_by_role("button", name="Delete").click()
     expect(row).to_have_count(0)
-    assert world.images.find("team/tool:1") is None
+    assert api.images.find("team/tool:1") is None
 
 
-def test_secrets_are_set_and_never_shown(world: World, sign_in: SignIn) -> None:
+def test_secrets_are_set_and_never_shown(api: ApiStack, sign_in: SignIn) -> None:
     mounts = [{"name": "npm", "mountPath": "/run/npm"}]
-    world.apply(sandbox("builder", template={"image": "paddock/base:1", "secrets": mounts}))
+    api.apply(sandbox("builder", template={"image": "paddock/base:1", "secrets": mounts}))
     page = sign_in("secrets")
     row = page.get_by_role("row", name="npm")
     expect(row).to_contain_text("not set")
@@ -201,11 +201,11 @@ def test_secrets_are_set_and_never_shown(world: World, sign_in: SignIn) -> None:
     page.get_by_role("dialog").get_by_label("Value").fill("s3cr3t")
     page.get_by_role("dialog").get_by_role("button", name="Set", exact=True).click()
     expect(row.locator("time")).to_be_visible()
-    assert (world.folder / "secrets/default/npm").read_text() == "s3cr3t"
+    assert (api.folder / "secrets/default/npm").read_text() == "s3cr3t"
     assert "s3cr3t" not in page.content()
 
 
-def test_images_are_listed_and_pulled(world: World, sign_in: SignIn) -> None:
+def test_images_are_listed_and_pulled(api: ApiStack, sign_in: SignIn) -> None:
     page = sign_in("images", "user", "default")
     expect(page.get_by_role("row", name="paddock/base:1")).to_be_visible()
     page.get_by_label("Image to pull").fill("elsewhere.example/x:1")

@@ -8,7 +8,7 @@ import httpx
 import pytest
 
 from paddock import AsyncPaddock, Paddock
-from tests.helpers_api import QUICKSTART, World, make_world
+from tests.helpers_api import QUICKSTART, ApiStack, make_api
 from tests.helpers_fixtures import quiet
 
 __all__ = ["quiet"]
@@ -16,8 +16,8 @@ NAMES = [f"box-{number}" for number in range(7)]
 
 
 @pytest.fixture
-def world(tmp_path: Path, quiet: None) -> Iterator[World]:
-    created = make_world(tmp_path)
+def api(tmp_path: Path, quiet: None) -> Iterator[ApiStack]:
+    created = make_api(tmp_path)
     server = created.server()
     server.start()
     created.apply("---\n".join(QUICKSTART.replace("name: quickstart", f"name: {name}") for name in NAMES))
@@ -44,8 +44,8 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[httpx.URL]:
     return sent
 
 
-def test_a_list_reads_every_page(world: World, asked: list[httpx.URL]) -> None:
-    with Paddock(f"unix://{world.socket}") as paddock:
+def test_a_list_reads_every_page(api: ApiStack, asked: list[httpx.URL]) -> None:
+    with Paddock(f"unix://{api.socket}") as paddock:
         names = [document["metadata"]["name"] for document in paddock.objects("sandboxes").list()]
         assert [sandbox.name for sandbox in paddock.sandboxes.list(selector="app=none")] == []
     assert names == NAMES
@@ -54,23 +54,23 @@ def test_a_list_reads_every_page(world: World, asked: list[httpx.URL]) -> None:
     assert [bool(page.params.get("continue")) for page in pages] == [False, True, True, True]
 
 
-def test_a_watch_goes_on_from_its_pages(world: World, asked: list[httpx.URL]) -> None:
-    with Paddock(f"unix://{world.socket}") as paddock:
+def test_a_watch_goes_on_from_its_pages(api: ApiStack, asked: list[httpx.URL]) -> None:
+    with Paddock(f"unix://{api.socket}") as paddock:
         events = paddock.objects("sandboxes").watch(timeout=60)
         first = [next(events) for _ in NAMES]
         assert [(watch_event.type, watch_event.object["metadata"]["name"]) for watch_event in first] == [
             ("ADDED", name) for name in NAMES
         ]
-        world.apply(QUICKSTART.replace("name: quickstart", "name: later"))
+        api.apply(QUICKSTART.replace("name: quickstart", "name: later"))
         later = next(events)
         assert (later.type, later.object["metadata"]["name"]) == ("ADDED", "later")
     watched = [url for url in asked if url.params.get("watch")]
     assert [int(url.params["resourceVersion"]) for url in watched] == [len(NAMES)]
 
 
-def test_the_client_of_asyncio_reads_pages_too(world: World, asked: list[httpx.URL]) -> None:
+def test_the_client_of_asyncio_reads_pages_too(api: ApiStack, asked: list[httpx.URL]) -> None:
     async def names() -> list[str]:
-        async with AsyncPaddock(f"unix://{world.socket}") as paddock:
+        async with AsyncPaddock(f"unix://{api.socket}") as paddock:
             return [document["metadata"]["name"] for document in await paddock.objects("sandboxes").list()]
 
     assert asyncio.run(names()) == NAMES

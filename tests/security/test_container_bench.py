@@ -14,7 +14,7 @@ from controller.kinds.sandbox import SandboxSpec
 from controller.policy.host.host import fitted
 from controller.policy.levels.levels import BUILT_IN, Policy
 from controller.policy.sandbox import render
-from tests.contract.engine_worlds import TINY, DockerHand, docker_world
+from tests.contract.engine_hosts import TINY, DockerHand, docker_host
 
 pytestmark = pytest.mark.docker
 
@@ -76,15 +76,15 @@ def left_open(inspected: Host) -> set[str]:
 @pytest.mark.parametrize("level", sorted(BUILT_IN))
 def test_only_what_the_level_leaves_open_fails(level: str) -> None:
     hand = DockerHand()
-    with docker_world(hand=hand) as world:
-        world.until(lambda: world.engine.observe().facts.cpus)
-        uid, facts = world.new_uid(), world.settled().engine.observe().facts
+    with docker_host(hand=hand) as host:
+        host.until(lambda: host.engine.observe().facts.cpus)
+        uid, facts = host.new_uid(), host.settled().engine.observe().facts
         spec = SandboxSpec.model_validate({"template": {"image": TINY, "securityLevel": level}})
         assert spec.template is not None
         config = render(spec, spec.template, name="box", uid=uid, policy=fitted(Policy(), facts)).config
-        created = world.create(uid)
+        created = host.create(uid)
         create_container = replace(created, config=replace(config, name=created.config.name))
-        world.engine.act(create_container)
+        host.engine.act(create_container)
         inspected = hand.inspect(created.config.name)
     failed = left_open(inspected)
     confined = {security_option.split(",")[0] for security_option in facts.security_options}

@@ -1,5 +1,5 @@
 """The fixtures of this folder."""
 
-from tests.helpers_fixtures import quiet, served, world
+from tests.helpers_fixtures import api, quiet, served
 
-__all__ = ["quiet", "served", "world"]
+__all__ = ["api", "quiet", "served"]

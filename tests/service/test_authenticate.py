@@ -12,7 +12,7 @@ from controller.service import errors
 from controller.service.access.authenticate import Identify, Names, Peer, bearer, new_token
 from controller.store.sql_store import SqlStore
 from tests.conftest import HandClock
-from tests.helpers_api import World
+from tests.helpers_api import ApiStack
 
 NAMES = Names({"ann": 1000, "bob": 1001}.get, {"dev": 50, "paddock": 60}.get, {1000: "ann", 1001: "bob"}.get)
 USER = Grant(role="user", namespaces=("team-a",))
@@ -22,10 +22,10 @@ def grants(*subjects: str) -> tuple[PeerGrant, ...]:
     return tuple(PeerGrant(subject=subject, role="user", namespaces=("team-a",)) for subject in subjects)
 
 
-def listeners(world: World, *subjects: str, group_role: str = "admin") -> Identify:
+def listeners(api: ApiStack, *subjects: str, group_role: str = "admin") -> Identify:
     return Identify(
-        tokens=world.store.tokens,
-        clock=world.clock,
+        tokens=api.store.tokens,
+        clock=api.clock,
         names=NAMES,
         owners=frozenset((0, 990)),
         group=lambda: 60,
@@ -38,8 +38,8 @@ def roles(identify: Identify, uid: int, gid: int = 100, *groups: int) -> list[st
     return [grant.role for grant in identify.peer(Peer(1, uid, gid, groups)).grants]
 
 
-def test_root_daemon_user_and_socket_group_are_admins(world: World) -> None:
-    observed = listeners(world)
+def test_root_daemon_user_and_socket_group_are_admins(api: ApiStack) -> None:
+    observed = listeners(api)
     assert (
         roles(observed, 0)
         == roles(observed, 990)
@@ -53,55 +53,55 @@ def test_root_daemon_user_and_socket_group_are_admins(world: World) -> None:
 
 
 @pytest.mark.parametrize("subject", ["user:ann", "uid:1000", "group:dev", "gid:50"])
-def test_grants_by_user_and_by_group(world: World, subject: str) -> None:
-    observed = listeners(world, subject, group_role="none")
+def test_grants_by_user_and_by_group(api: ApiStack, subject: str) -> None:
+    observed = listeners(api, subject, group_role="none")
     assert roles(observed, 1000, 100, 50) == ["user"]
     with pytest.raises(errors.Forbidden):
         observed.peer(Peer(1, 1001, 60, (60, 100)))
 
 
-def test_an_unknown_subject_matches_nobody(world: World) -> None:
-    observed = listeners(world, "user:nobody-here", "group:none-here", group_role="none")
+def test_an_unknown_subject_matches_nobody(api: ApiStack) -> None:
+    observed = listeners(api, "user:nobody-here", "group:none-here", group_role="none")
     with pytest.raises(errors.Forbidden):
         observed.peer(Peer(1, 1001, 100))
 
 
 @pytest.fixture
-def identify(world: World) -> Identify:
-    return listeners(world)
+def identify(api: ApiStack) -> Identify:
+    return listeners(api)
 
 
-def made(world: World, name: str = "ci", seconds: float | None = 60) -> str:
-    return world.services.tokens.create(name, USER, seconds=seconds).text
+def made(api: ApiStack, name: str = "ci", seconds: float | None = 60) -> str:
+    return api.services.tokens.create(name, USER, seconds=seconds).text
 
 
-def test_a_token_opens_what_it_grants_until_it_expires(world: World, identify: Identify) -> None:
-    text = made(world)
+def test_a_token_opens_what_it_grants_until_it_expires(api: ApiStack, identify: Identify) -> None:
+    text = made(api)
     token = identify.token(text, "tcp 127.0.0.1")
     assert (token.name, token.source, token.grants) == ("token ci", "tcp 127.0.0.1", (USER,))
-    world.clock.advance(60)
+    api.clock.advance(60)
     with pytest.raises(errors.Unauthorized):
         identify.token(text, "")
 
 
-def test_a_revoked_token_frees_its_name(world: World, identify: Identify) -> None:
-    old = made(world)
+def test_a_revoked_token_frees_its_name(api: ApiStack, identify: Identify) -> None:
+    old = made(api)
     with pytest.raises(errors.Conflict, match="token `ci`: exists already"):
-        made(world)
-    world.services.tokens.revoke("ci")
+        made(api)
+    api.services.tokens.revoke("ci")
     with pytest.raises(errors.Unauthorized):
         identify.token(old, "")
-    assert identify.token(made(world), "").name == "token ci"
+    assert identify.token(made(api), "").name == "token ci"
     with pytest.raises(errors.Unauthorized):
         identify.token(old, "")
     with pytest.raises(errors.NotFound):
-        world.services.tokens.revoke("other")
+        api.services.tokens.revoke("other")
 
 
-def test_neither_the_id_nor_the_hash_opens_anything(world: World, identify: Identify) -> None:
-    text = made(world)
+def test_neither_the_id_nor_the_hash_opens_anything(api: ApiStack, identify: Identify) -> None:
+    text = made(api)
     id_ = text.split("_")[1]
-    (token,) = world.store.tokens.all()
+    (token,) = api.store.tokens.all()
     for wrong in (id_, f"pdk_{id_}_", f"pdk_{id_}_{token.digest[:43]}", f"pdk_{id_}_{secrets.token_urlsafe(32)}"):
         with pytest.raises(errors.Unauthorized):
             identify.token(wrong, "")
@@ -110,13 +110,13 @@ def test_neither_the_id_nor_the_hash_opens_anything(world: World, identify: Iden
             identify.token(wrong, "")
 
 
-def test_the_secret_is_nowhere_in_the_store(world: World) -> None:
-    text = made(world)
-    world.store.close()
-    stored = b"".join(path.read_bytes() for path in world.folder.iterdir() if path.is_file())
+def test_the_secret_is_nowhere_in_the_store(api: ApiStack) -> None:
+    text = made(api)
+    api.store.close()
+    stored = b"".join(path.read_bytes() for path in api.folder.iterdir() if path.is_file())
     assert text.split("_")[1].encode() in stored
     assert text.split("_", 2)[2].encode() not in stored
-    world.store.open()
+    api.store.open()
 
 
 class NoTokens:
@@ -150,18 +150,18 @@ def test_other_schemes_are_refused(header: str) -> None:
         bearer(header)
 
 
-def test_a_store_that_cannot_be_asked_lets_nobody_in(world: World, identify: Identify) -> None:
-    text = made(world)
-    world.store.close()
+def test_a_store_that_cannot_be_asked_lets_nobody_in(api: ApiStack, identify: Identify) -> None:
+    text = made(api)
+    api.store.close()
     with pytest.raises(errors.ServiceUnavailable):
         identify.token(text, "")
-    world.store.open()
+    api.store.open()
 
 
-def test_a_stored_grant_that_cannot_be_read_opens_nothing(world: World, identify: Identify) -> None:
+def test_a_stored_grant_that_cannot_be_read_opens_nothing(api: ApiStack, identify: Identify) -> None:
     token, text = new_token("odd", USER, now=0, by="x", expires_at=None)
-    world.store.tokens.add(token, AuditEntry(1.0, "root", "", "create"))
-    _spoil(world.store)
+    api.store.tokens.add(token, AuditEntry(1.0, "root", "", "create"))
+    _spoil(api.store)
     with pytest.raises(errors.ServiceUnavailable, match="token `odd`: unreadable"):
         identify.token(text, "")
 

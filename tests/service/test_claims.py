@@ -18,8 +18,8 @@ from controller.policy.host.host import fitted
 from controller.policy.levels.levels import Policy
 from controller.ports.fleet import ManyHosts
 from controller.store.transaction import SqlTransaction
-from tests.contract.claim_worlds import SPEC, Claimant, fill, fill_hosts, move_in, snapshot_of
-from tests.contract.store_worlds import make_world
+from tests.contract.claim_backends import SPEC, Claimant, fill, fill_hosts, move_in, snapshot_of
+from tests.contract.store_backends import make_backend
 
 MEMBERS, MEMORY = 6, "64Mi"
 
@@ -27,8 +27,8 @@ MEMBERS, MEMORY = 6, "64Mi"
 @contextmanager
 def filled_pool(tmp_path: Path) -> Iterator[Claimant]:
     """A claimant that sees a pool of MEMBERS."""
-    with make_world("sqlite", tmp_path) as world:
-        store = world.store()
+    with make_backend("sqlite", tmp_path) as backend:
+        store = backend.store()
         move_in(store, {})
         fill(store, 0, MEMBERS)
         claimant = Claimant(store, "one")
@@ -62,8 +62,8 @@ def test_claims_of_other_hosts_members_leave_nothing(tmp_path: Path) -> None:
     template = SandboxTemplateSpec.model_validate({"image": "tiny"})
     spec = SandboxSpec.model_validate({**SPEC, "resources": {"limits": {"memory": MEMORY}}})
     key = ready_key(spec, template, "default", fitted(Policy(), HostFacts()))
-    with make_world("sqlite", tmp_path) as world:
-        store = world.store()
+    with make_backend("sqlite", tmp_path) as backend:
+        store = backend.store()
         move_in(store, {})
         uids = fill_hosts(store, ["two"] * MEMBERS, key)
         with store.transaction() as transaction:

@@ -12,7 +12,7 @@ from controller.service import errors
 from controller.service.exec.collected_output import Capped, Collector
 from controller.service.exec.exec_limits import ExecSlots
 from tests.fakes.engine import FakeEngine
-from tests.helpers_api import World
+from tests.helpers_api import ApiStack
 
 PIECES = st.lists(st.tuples(st.sampled_from(["stdout", "stderr"]), st.binary(max_size=40)), max_size=40)
 
@@ -68,12 +68,12 @@ def test_released_slots_are_free_again() -> None:
     assert not slots._taken
 
 
-def test_a_command_holds_its_place_until_it_is_over(world: World) -> None:
-    world.apply()
-    world.view.show(world.sandbox())
-    into = world.services.sandbox_streams
+def test_a_command_holds_its_place_until_it_is_over(api: ApiStack) -> None:
+    api.apply()
+    api.view.show(api.sandbox())
+    into = api.services.sandbox_streams
     into._exec_slots.most = 1
-    world.streams.run = lambda **_: iter((Chunk("exit", b"0"),))
+    api.streams.run = lambda **_: iter((Chunk("exit", b"0"),))
     opened = into.exec(sandbox_kind(), "default", "quickstart", ["true"])()
     with pytest.raises(errors.TooManyRequests):
         into.exec(sandbox_kind(), "default", "quickstart", ["true"])
@@ -83,31 +83,31 @@ def test_a_command_holds_its_place_until_it_is_over(world: World) -> None:
     def refused(**_: object) -> None:
         raise StreamError("no")
 
-    world.streams.run = refused  # type: ignore[assignment]
+    api.streams.run = refused  # type: ignore[assignment]
     for _ in range(3):
         with pytest.raises(StreamError, match=r"^no$"):
             into.exec(sandbox_kind(), "default", "quickstart", ["true"])()
 
 
-def test_what_escapes_is_recorded_and_then_killed(world: World) -> None:
-    world.apply()
-    container = world.view.show(world.sandbox(), State.RUNNING)
-    engine = FakeEngine(clock=world.clock)
+def test_what_escapes_is_recorded_and_then_killed(api: ApiStack) -> None:
+    api.apply()
+    container = api.view.show(api.sandbox(), State.RUNNING)
+    engine = FakeEngine(clock=api.clock)
     acted: list[object] = []
-    world.view.act = lambda action: acted.append(action) or engine.act(action)  # type: ignore[attr-defined]
-    world.services.sandbox_streams._escapes.handler(world.sandbox(), container)("processes that nobody knows")
-    (event,) = world.store.events(name="quickstart", kind="Sandbox")
+    api.view.act = lambda action: acted.append(action) or engine.act(action)  # type: ignore[attr-defined]
+    api.services.sandbox_streams._escapes.handler(api.sandbox(), container)("processes that nobody knows")
+    (event,) = api.store.events(name="quickstart", kind="Sandbox")
     assert (event.type, event.reason) == ("Warning", "ExecEscaped")
     assert "left processes that nobody knows: all of the sandbox was killed" in event.message
     assert [str(entry) for entry in acted] == [f"signal KILL {container.name}"]
 
 
-def test_what_can_not_be_recorded_is_not_done(world: World) -> None:
-    world.apply()
-    container = world.view.show(world.sandbox(), State.RUNNING)
-    obj = world.sandbox()
+def test_what_can_not_be_recorded_is_not_done(api: ApiStack) -> None:
+    api.apply()
+    container = api.view.show(api.sandbox(), State.RUNNING)
+    obj = api.sandbox()
     acted: list[object] = []
-    world.view.act = acted.append  # type: ignore[attr-defined]
-    world.store.close()
-    world.services.sandbox_streams._escapes.handler(obj, container)("processes")
+    api.view.act = acted.append  # type: ignore[attr-defined]
+    api.store.close()
+    api.services.sandbox_streams._escapes.handler(obj, container)("processes")
     assert not acted

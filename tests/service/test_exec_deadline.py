@@ -4,7 +4,7 @@ import pytest
 
 from controller.kinds.registry import Kind, discover
 from controller.service import errors
-from tests.helpers_api import World
+from tests.helpers_api import ApiStack
 
 INLINE = """
 apiVersion: paddock/v1alpha1
@@ -32,27 +32,27 @@ def kind() -> Kind:
     return word
 
 
-def given(world: World, kind: Kind, asked: float | None) -> float | None:
+def given(api: ApiStack, kind: Kind, asked: float | None) -> float | None:
     """The time that a command is begun with."""
-    list(world.services.sandbox_streams.exec(kind, "default", "quickstart", ["true"], timeout_seconds=asked)())
-    timeout_seconds: float | None = world.streams.asked[-1][1]["timeout_seconds"]
+    list(api.services.sandbox_streams.exec(kind, "default", "quickstart", ["true"], timeout_seconds=asked)())
+    timeout_seconds: float | None = api.streams.asked[-1][1]["timeout_seconds"]
     return timeout_seconds
 
 
-def test_a_template_bounds_the_commands_of_its_sandbox(world: World, kind: Kind) -> None:
-    world.apply(INLINE)
-    world.view.show(world.sandbox())
-    assert (given(world, kind, None), given(world, kind, 5)) == (60, 5)
+def test_a_template_bounds_the_commands_of_its_sandbox(api: ApiStack, kind: Kind) -> None:
+    api.apply(INLINE)
+    api.view.show(api.sandbox())
+    assert (given(api, kind, None), given(api, kind, 5)) == (60, 5)
     for further in (61, 0):
         with pytest.raises(errors.BadRequest, match="a command in sandbox `quickstart` may run for 60 s at most"):
-            given(world, kind, further)
+            given(api, kind, further)
 
 
-def test_a_named_template_holds_as_it_is_now(world: World, kind: Kind) -> None:
+def test_a_named_template_holds_as_it_is_now(api: ApiStack, kind: Kind) -> None:
     for seconds in (60, 90):
-        world.apply(NAMED % seconds)
-        world.view.show(world.sandbox())
-        assert given(world, kind, None) == seconds
+        api.apply(NAMED % seconds)
+        api.view.show(api.sandbox())
+        assert given(api, kind, None) == seconds
 
 
 PROFILED = """
@@ -68,13 +68,13 @@ spec: {securityLevel: short, template: {image: paddock/python:1}}
 """
 
 
-def test_the_sandboxs_own_profile_bounds_its_commands_as_it_is_now(world: World, kind: Kind) -> None:
+def test_the_sandboxs_own_profile_bounds_its_commands_as_it_is_now(api: ApiStack, kind: Kind) -> None:
     for most in (60, 90):
-        world.apply(PROFILED % most)
-        world.view.show(world.sandbox())
-        assert (given(world, kind, None), given(world, kind, most)) == (20, most)
+        api.apply(PROFILED % most)
+        api.view.show(api.sandbox())
+        assert (given(api, kind, None), given(api, kind, most)) == (20, most)
         for further in (most + 1, 0):
             with pytest.raises(
                 errors.BadRequest, match=f"{most} s at most .maxExecDeadlineSeconds of its security pro"
             ):
-                given(world, kind, further)
+                given(api, kind, further)

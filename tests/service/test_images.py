@@ -15,7 +15,7 @@ from controller.service.access.access import acting
 from controller.service.images.context import Context, pack_files
 from controller.service.images.images import AT_ONCE, BuildRequest, ImageService, ImageTask, ImageWorkRules
 from tests.fakes.images import FakeImages
-from tests.helpers_api import World
+from tests.helpers_api import ApiStack
 
 BASE, TOOL = "paddock/base:1", "registry.example/team/tool:1"
 ALLOWED = ImageRules(("paddock/*", "registry.example/team/*"))
@@ -30,8 +30,8 @@ def images() -> FakeImages:
     return FakeImages({BASE: "sha256:" + "b" * 64, "other/thing:1": "sha256:" + "c" * 64}, set)
 
 
-def service(world: World, images: FakeImages, work: ImageWorkRules = RULES) -> ImageService:
-    return ImageService(images, ALLOWED, work, world.services.recorder, discover())
+def service(api: ApiStack, images: FakeImages, work: ImageWorkRules = RULES) -> ImageService:
+    return ImageService(images, ALLOWED, work, api.services.recorder, discover())
 
 
 def done(task: ImageTask) -> list[str]:
@@ -42,9 +42,9 @@ def a_build(text: str, tag: str = "team/tool:1", files: Mapping[str, bytes] | No
     return BuildRequest(tag, pack_files({"a": b"x", **(files or {})}), dockerfile=text)
 
 
-def test_everyone_sees_what_they_may_use(world: World, images: FakeImages) -> None:
+def test_everyone_sees_what_they_may_use(api: ApiStack, images: FakeImages) -> None:
     images.remote[TOOL] = "sha256:" + "d" * 64
-    image_service = service(world, images)
+    image_service = service(api, images)
     with acting(USER):
         done(image_service.pull(TOOL))
         assert [host_image.names for host_image in image_service.list()] == [(BASE,), (TOOL,)]
@@ -57,8 +57,8 @@ def test_everyone_sees_what_they_may_use(world: World, images: FakeImages) -> No
         image_service.list()
 
 
-def test_pulls_are_within_the_patterns_of_operator_and_grant(world: World, images: FakeImages) -> None:
-    image_service = service(world, images)
+def test_pulls_are_within_the_patterns_of_operator_and_grant(api: ApiStack, images: FakeImages) -> None:
+    image_service = service(api, images)
     with acting(USER), pytest.raises(errors.Invalid, match="is not an image that this host's operator allows"):
         image_service.pull("evil/image:1")
     with acting(USER), pytest.raises(errors.Invalid, match="is not an image's name"):
@@ -73,22 +73,22 @@ def test_pulls_are_within_the_patterns_of_operator_and_grant(world: World, image
         done(image_service.pull(TOOL))
 
 
-def test_a_registry_answers_operators_alone(world: World) -> None:
+def test_a_registry_answers_operators_alone(api: ApiStack) -> None:
     class Inside(FakeImages):
         def pull(self, name: str, *, seconds: float) -> ImageWork:
             raise ImageError(f"{name}: no image came", detail="it is at 10.0.0.7")
 
-    image_service = service(world, Inside({}, set))
+    image_service = service(api, Inside({}, set))
     for caller, message in ((USER, "no image came"), (ADMIN, "no image came (it is at 10.0.0.7)")):
         with acting(caller), pytest.raises(errors.ServiceUnavailable) as refusal:
             done(image_service.pull(TOOL))
         assert str(refusal.value) == f"{TOOL}: {message}"
 
 
-def test_no_pull_replaces_what_was_built_here(world: World, images: FakeImages) -> None:
+def test_no_pull_replaces_what_was_built_here(api: ApiStack, images: FakeImages) -> None:
     built = "registry.example/team/built:1"
     images.remote |= dict.fromkeys((BASE, built, TOOL), "sha256:" + "e" * 64)
-    image_service = service(world, images)
+    image_service = service(api, images)
     with acting(ADMIN):
         done(image_service.build(a_build(f"FROM {BASE}\n", tag=built)))
         before = images.find(built), images.find(BASE)
@@ -104,8 +104,8 @@ def test_no_pull_replaces_what_was_built_here(world: World, images: FakeImages) 
         done(image_service.pull(built))
 
 
-def test_a_build_copies_onto_an_allowed_base(world: World, images: FakeImages) -> None:
-    image_service = service(world, images)
+def test_a_build_copies_onto_an_allowed_base(api: ApiStack, images: FakeImages) -> None:
+    image_service = service(api, images)
     with acting(ADMIN):
         task = image_service.build(a_build(f"FROM {BASE}\nCOPY a /a\nRUN make\n"))
         assert any("RUN make" in name for name in done(task))
@@ -114,7 +114,7 @@ def test_a_build_copies_onto_an_allowed_base(world: World, images: FakeImages) -
     (image_build,) = images.asked
     assert images.built == {task.image.id: True}, f"every stage has the label {OURS}"
     assert image_build.seconds == RULES.build_seconds
-    (entry,) = world.services.audit.entries()
+    (entry,) = api.services.audit.entries()
     assert (entry.actor, entry.verb, entry.name, entry.detail) == ("root", "images/build", "team/tool:1", {})
 
 
@@ -130,22 +130,22 @@ def test_a_build_copies_onto_an_allowed_base(world: World, images: FakeImages) -
     ],
 )
 def test_a_dockerfile_is_refused_with_positions(
-    world: World, images: FakeImages, text: str, work: str, said: str
+    api: ApiStack, images: FakeImages, text: str, work: str, said: str
 ) -> None:
-    image_service = service(world, images, ImageWorkRules(work))  # type: ignore[arg-type]
+    image_service = service(api, images, ImageWorkRules(work))  # type: ignore[arg-type]
     with acting(ADMIN), pytest.raises(errors.Invalid) as refusal:
         image_service.build(a_build(text))
     assert said in str(refusal.value)
     assert images.opened == []
 
 
-def test_tags_of_paddocks_own_are_refused(world: World, images: FakeImages) -> None:
+def test_tags_of_paddocks_own_are_refused(api: ApiStack, images: FakeImages) -> None:
     with acting(ADMIN), pytest.raises(errors.Invalid, match="one of Paddock's own names"):
-        service(world, images).build(a_build(f"FROM {BASE}\n", tag="docker.io/paddock/egress:1"))
+        service(api, images).build(a_build(f"FROM {BASE}\n", tag="docker.io/paddock/egress:1"))
 
 
-def test_builds_and_pushes_need_an_admin_and_a_setting(world: World, images: FakeImages) -> None:
-    image_service, off = service(world, images), service(world, images, ImageWorkRules())
+def test_builds_and_pushes_need_an_admin_and_a_setting(api: ApiStack, images: FakeImages) -> None:
+    image_service, off = service(api, images), service(api, images, ImageWorkRules())
     for caller in (USER, Caller("op", grants=(Grant(role="operator"),))):
         with acting(caller):
             with pytest.raises(errors.Forbidden):
@@ -164,9 +164,9 @@ def test_builds_and_pushes_need_an_admin_and_a_setting(world: World, images: Fak
     assert images.remote == {}
 
 
-def test_bases_are_pulled_and_their_triggers_refused(world: World, images: FakeImages) -> None:
+def test_bases_are_pulled_and_their_triggers_refused(api: ApiStack, images: FakeImages) -> None:
     images.remote[TOOL] = "sha256:" + "d" * 64
-    image_service = service(world, images)
+    image_service = service(api, images)
     with acting(ADMIN):
         assert f"pulling {TOOL}" in done(image_service.build(a_build(f"FROM {TOOL}\n")))
         with pytest.raises(errors.Invalid, match="`paddock/other:1` is not on this host; no image of Paddock"):
@@ -176,16 +176,16 @@ def test_bases_are_pulled_and_their_triggers_refused(world: World, images: FakeI
             done(image_service.build(a_build(f"FROM {TOOL}\n")))
 
 
-def test_an_image_over_the_limit_is_removed(world: World, images: FakeImages) -> None:
+def test_an_image_over_the_limit_is_removed(api: ApiStack, images: FakeImages) -> None:
     images.sizes["team/tool:1"] = 3 << 20
-    image_service = service(world, images)
+    image_service = service(api, images)
     with acting(ADMIN), pytest.raises(errors.Invalid, match="the image has 3Mi, more than 1Mi"):
         done(image_service.build(a_build(f"FROM {BASE}\n")))
     assert images.find("team/tool:1") is None
 
 
-def test_contexts_are_bounded_and_stay_inside(world: World, images: FakeImages) -> None:
-    image_service = service(world, images)
+def test_contexts_are_bounded_and_stay_inside(api: ApiStack, images: FakeImages) -> None:
+    image_service = service(api, images)
     with acting(ADMIN):
         with pytest.raises(errors.TooLarge, match="larger than 64Ki"):
             image_service.build(a_build(f"FROM {BASE}\n", files={"big": b"x" * (1 << 16)}))
@@ -203,9 +203,9 @@ def test_the_digest_is_of_everything_built() -> None:
     assert context.digest("FROM x") != context.digest("FROM y")
 
 
-def test_the_work_at_once_is_bounded_and_freed(world: World, images: FakeImages) -> None:
+def test_the_work_at_once_is_bounded_and_freed(api: ApiStack, images: FakeImages) -> None:
     images.remote[TOOL] = "sha256:" + "d" * 64
-    image_service = service(world, images)
+    image_service = service(api, images)
     with acting(USER):
         tasks = [image_service.pull(TOOL) for _ in range(AT_ONCE)]
         with pytest.raises(errors.TooManyRequests):
@@ -227,8 +227,8 @@ def test_the_work_at_once_is_bounded_and_freed(world: World, images: FakeImages)
             gc.collect()
 
 
-def test_fetched_files_are_built_as_they_come(world: World, images: FakeImages) -> None:
-    image_service, archive = service(world, images), pack_files({"server/a.js": b"x" * 100_000})
+def test_fetched_files_are_built_as_they_come(api: ApiStack, images: FakeImages) -> None:
+    image_service, archive = service(api, images), pack_files({"server/a.js": b"x" * 100_000})
     pieces = iter([archive[at : at + 700] for at in range(0, len(archive), 700)])
     tag = "paddock/mcp/a:1"
     task = image_service.build_fetched(tag, f"FROM {BASE}\nCOPY server /opt/server\n", pieces, "mark")
@@ -249,9 +249,9 @@ def test_fetched_files_are_built_as_they_come(world: World, images: FakeImages) 
     ],
 )
 def test_bad_files_end_their_build(
-    world: World, images: FakeImages, archive: bytes, error: type[Exception], says: str
+    api: ApiStack, images: FakeImages, archive: bytes, error: type[Exception], says: str
 ) -> None:
-    image_service = service(world, images)
+    image_service = service(api, images)
     with pytest.raises(error, match=says):
         done(image_service.build_fetched("paddock/mcp/a:1", f"FROM {BASE}\nCOPY a /a\n", iter([archive]), "mark"))
     assert "paddock/mcp/a:1" not in image_service.ids_by_name()

@@ -18,7 +18,7 @@ from controller.service.objects.objects import Objects
 from controller.service.objects.texts import ObjectTexts, WholeList
 from controller.store.sql_store import SqlStore
 from tests.conftest import HandClock
-from tests.contract.store_worlds import new_sandbox
+from tests.contract.store_backends import new_sandbox
 from tests.migrated import open_store
 
 

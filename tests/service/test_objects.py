@@ -13,7 +13,7 @@ from controller.ports import NotNow, StreamError
 from controller.service import errors
 from controller.service.listing import serialize
 from controller.service.listing.table import table
-from tests.helpers_api import QUICKSTART, World
+from tests.helpers_api import QUICKSTART, ApiStack
 
 
 @pytest.fixture
@@ -27,55 +27,55 @@ def _named(name: str, label: str = "demo") -> str:
     return QUICKSTART.replace("quickstart", name).replace("app: demo", f"app: {label}")
 
 
-def test_get_returns_the_object_or_not_found(world: World, kind: Kind) -> None:
-    world.apply()
-    assert world.services.objects.get(kind, "default", "quickstart").name == "quickstart"
+def test_get_returns_the_object_or_not_found(api: ApiStack, kind: Kind) -> None:
+    api.apply()
+    assert api.services.objects.get(kind, "default", "quickstart").name == "quickstart"
     with pytest.raises(errors.NotFound, match="sandboxes `nope` not found in namespace `team`"):
-        world.services.objects.get(kind, "team", "nope")
+        api.services.objects.get(kind, "team", "nope")
 
 
-def test_list_is_by_namespace_and_label(world: World, kind: Kind) -> None:
-    world.apply("---\n".join([_named("b"), _named("a", "web")]))
-    world.apply(_named("c"), namespace="team")
-    object_page = world.services.objects.list(kind)
+def test_list_is_by_namespace_and_label(api: ApiStack, kind: Kind) -> None:
+    api.apply("---\n".join([_named("b"), _named("a", "web")]))
+    api.apply(_named("c"), namespace="team")
+    object_page = api.services.objects.list(kind)
     assert [stored.name for stored in object_page.objects] == ["a", "b", "c"]
-    assert object_page.revision == world.store.revision()
-    assert [stored.name for stored in world.services.objects.list(kind, "team").objects] == ["c"]
-    assert [stored.name for stored in world.services.objects.list(kind, "default", labels="app=web").objects] == ["a"]
+    assert object_page.revision == api.store.revision()
+    assert [stored.name for stored in api.services.objects.list(kind, "team").objects] == ["c"]
+    assert [stored.name for stored in api.services.objects.list(kind, "default", labels="app=web").objects] == ["a"]
 
 
-def test_delete_marks_an_object_with_finalizers_once(world: World, kind: Kind) -> None:
-    world.apply()
-    first = world.services.objects.delete(kind, "default", "quickstart")
-    assert first.deleted_at == world.clock.now()
+def test_delete_marks_an_object_with_finalizers_once(api: ApiStack, kind: Kind) -> None:
+    api.apply()
+    first = api.services.objects.delete(kind, "default", "quickstart")
+    assert first.deleted_at == api.clock.now()
     assert first.generation == 1
-    world.clock.advance(10)
-    again = world.services.objects.delete(kind, "default", "quickstart")
+    api.clock.advance(10)
+    again = api.services.objects.delete(kind, "default", "quickstart")
     assert (again.deleted_at, again.resource_version) == (first.deleted_at, first.resource_version)
-    assert world.sandbox().deleted_at == first.deleted_at
-    assert len(world.woken) == 3
+    assert api.sandbox().deleted_at == first.deleted_at
+    assert len(api.woken) == 3
 
 
-def test_delete_removes_an_object_that_nothing_holds(world: World, kind: Kind) -> None:
-    world.apply()
-    world.change(finalizers=())
-    world.services.objects.delete(kind, "default", "quickstart")
-    assert world.store.get("Sandbox", "default", "quickstart") is None
+def test_delete_removes_an_object_that_nothing_holds(api: ApiStack, kind: Kind) -> None:
+    api.apply()
+    api.change(finalizers=())
+    api.services.objects.delete(kind, "default", "quickstart")
+    assert api.store.get("Sandbox", "default", "quickstart") is None
     with pytest.raises(errors.NotFound):
-        world.services.objects.delete(kind, "default", "quickstart")
+        api.services.objects.delete(kind, "default", "quickstart")
 
 
-def test_delete_all_takes_those_that_the_selector_matches(world: World, kind: Kind) -> None:
-    world.apply("---\n".join([_named("a"), _named("b", "web"), _named("c", "web")]))
-    objects = world.services.objects.delete_all(kind, "default", labels="app=web")
+def test_delete_all_takes_those_that_the_selector_matches(api: ApiStack, kind: Kind) -> None:
+    api.apply("---\n".join([_named("a"), _named("b", "web"), _named("c", "web")]))
+    objects = api.services.objects.delete_all(kind, "default", labels="app=web")
     assert [stored.name for stored in objects] == ["b", "c"]
-    assert world.sandbox("a").deleted_at is None
+    assert api.sandbox("a").deleted_at is None
 
 
-def test_a_table_has_the_kinds_columns_and_marks_the_wide_ones(world: World, kind: Kind) -> None:
-    world.apply()
-    world.set_ready()
-    document = table(kind, [world.sandbox()], world.clock.now() + 300)
+def test_a_table_has_the_kinds_columns_and_marks_the_wide_ones(api: ApiStack, kind: Kind) -> None:
+    api.apply()
+    api.set_ready()
+    document = table(kind, [api.sandbox()], api.clock.now() + 300)
     titles = [column_definition["name"] for column_definition in document["columnDefinitions"]]
     assert titles[:4] == ["NAME", "READY", "STATUS", "RESTARTS"]
     assert {
@@ -89,10 +89,10 @@ def test_a_table_has_the_kinds_columns_and_marks_the_wide_ones(world: World, kin
     ("status", "reason"),
     [("Unknown", "EngineUnreachable"), ("False", "EngineError"), ("False", "Creating"), ("True", "Running")],
 )
-def test_engine_trouble_is_unavailable_to_every_verb(world: World, kind: Kind, status: Any, reason: str) -> None:
-    world.apply()
-    world.set_ready(status, reason)
-    services, place = world.services, (kind, "default", "quickstart")
+def test_engine_trouble_is_unavailable_to_every_verb(api: ApiStack, kind: Kind, status: Any, reason: str) -> None:
+    api.apply()
+    api.set_ready(status, reason)
+    services, place = api.services, (kind, "default", "quickstart")
 
     def refusals() -> list[errors.ServiceError]:
         verbs: list[Callable[[], Any]] = [
@@ -109,15 +109,15 @@ def test_engine_trouble_is_unavailable_to_every_verb(world: World, kind: Kind, s
         return observed
 
     assert {(refusal.code, refusal.retry_after_seconds) for refusal in refusals()} == {(503, 1)}
-    world.view.show(world.sandbox(), State.UNKNOWN)
+    api.view.show(api.sandbox(), State.UNKNOWN)
     with pytest.raises((errors.ServiceUnavailable, NotNow)):
         services.sandbox_streams.exec(*place, ["true"])()
 
 
-def test_an_exec_that_the_engine_did_not_begin_is_tried_again(world: World, kind: Kind) -> None:
-    world.apply()
-    world.set_ready("True", "Running")
-    world.view.show(world.sandbox())
+def test_an_exec_that_the_engine_did_not_begin_is_tried_again(api: ApiStack, kind: Kind) -> None:
+    api.apply()
+    api.set_ready("True", "Running")
+    api.view.show(api.sandbox())
     answers: list[StreamError | None] = [NotNow("container c: paused"), None]
 
     def run(**_: Any) -> Iterator[Chunk]:
@@ -125,18 +125,18 @@ def test_an_exec_that_the_engine_did_not_begin_is_tried_again(world: World, kind
             raise error
         return iter((Chunk("exit", b"0"),))
 
-    world.streams.run = run
-    exec_ = world.services.sandbox_streams.exec
+    api.streams.run = run
+    exec_ = api.services.sandbox_streams.exec
     assert [chunk.data for chunk in exec_(kind, "default", "quickstart", ["true"])()] == [b"0"]
     answers[:] = [StreamError("it may have begun")]
     with pytest.raises(StreamError, match="may have begun"):
         exec_(kind, "default", "quickstart", ["true"])()
 
 
-def test_an_object_on_the_wire_has_kubernetes_shape(world: World, kind: Kind) -> None:
-    world.apply()
-    world.services.objects.delete(kind, "default", "quickstart")
-    printed = serialize.obj(world.sandbox())
+def test_an_object_on_the_wire_has_kubernetes_shape(api: ApiStack, kind: Kind) -> None:
+    api.apply()
+    api.services.objects.delete(kind, "default", "quickstart")
+    printed = serialize.obj(api.sandbox())
     assert list(printed) == ["apiVersion", "kind", "metadata", "spec"]
     assert printed["metadata"] == {
         "name": "quickstart",
@@ -151,31 +151,31 @@ def test_an_object_on_the_wire_has_kubernetes_shape(world: World, kind: Kind) ->
     }
 
 
-def test_exec_without_a_running_container_names_the_condition(world: World, kind: Kind) -> None:
-    world.apply()
-    new = world.services.sandbox_streams.exec(kind, "default", "quickstart", ["true"])
+def test_exec_without_a_running_container_names_the_condition(api: ApiStack, kind: Kind) -> None:
+    api.apply()
+    new = api.services.sandbox_streams.exec(kind, "default", "quickstart", ["true"])
     with pytest.raises(StreamError, match="did not start within 30 s yet: it was not observed"):
         new()
-    world.set_ready("False", "ImagePullFailed", "no such image")
+    api.set_ready("False", "ImagePullFailed", "no such image")
     with pytest.raises(errors.Conflict, match="has no container: ImagePullFailed: no such image"):
-        world.services.sandbox_streams.logs(kind, "default", "quickstart")
-    world.view.show(world.sandbox(), State.EXITED)
+        api.services.sandbox_streams.logs(kind, "default", "quickstart")
+    api.view.show(api.sandbox(), State.EXITED)
     with pytest.raises(errors.Conflict, match=r"is not running \(exited\): ImagePullFailed"):
-        world.services.sandbox_streams.exec(kind, "default", "quickstart", ["true"])
-    assert list(world.services.sandbox_streams.logs(kind, "default", "quickstart")())
-    world.view.show(world.sandbox())
-    world.services.sandbox_streams.exec(kind, "default", "quickstart", ["true"], env={"A": "b"})()
-    container, requested = world.streams.asked[-1]
+        api.services.sandbox_streams.exec(kind, "default", "quickstart", ["true"])
+    assert list(api.services.sandbox_streams.logs(kind, "default", "quickstart")())
+    api.view.show(api.sandbox())
+    api.services.sandbox_streams.exec(kind, "default", "quickstart", ["true"], env={"A": "b"})()
+    container, requested = api.streams.asked[-1]
     assert (container, requested["command"], requested["env"]) == ("c-quickstart", ("true",), {"A": "b"})
 
 
-def test_a_blind_engine_is_no_missing_container(world: World, kind: Kind) -> None:
-    world.apply()
-    world.view.seen = Observation(blind="connection refused")
+def test_a_blind_engine_is_no_missing_container(api: ApiStack, kind: Kind) -> None:
+    api.apply()
+    api.view.seen = Observation(blind="connection refused")
     with pytest.raises(errors.ServiceUnavailable, match="connection refused"):
-        world.services.sandbox_streams.exec(kind, "default", "quickstart", ["true"])
+        api.services.sandbox_streams.exec(kind, "default", "quickstart", ["true"])
 
 
-def test_exec_without_a_command_is_refused(world: World, kind: Kind) -> None:
+def test_exec_without_a_command_is_refused(api: ApiStack, kind: Kind) -> None:
     with pytest.raises(errors.BadRequest, match="no command to run"):
-        world.services.sandbox_streams.exec(kind, "default", "quickstart", [])
+        api.services.sandbox_streams.exec(kind, "default", "quickstart", [])

@@ -13,7 +13,7 @@ from controller.kinds.registry import Kind, discover
 from controller.service.errors import BadRequest
 from controller.service.objects.objects import ObjectPage, Objects
 from tests.conftest import HandClock
-from tests.contract.store_worlds import BACKENDS, World, make_world, new_sandbox
+from tests.contract.store_backends import BACKENDS, Backend, make_backend, new_sandbox
 
 # Bytes, not a language's alphabet, give the order: `Z` is before `a`, `-` before `0`.
 NAMES = ("a", "a-0", "a0", "a00", "b", "b-1", "z9", "zz")
@@ -21,14 +21,14 @@ SANDBOX = discover().by_name("Sandbox")
 
 
 @pytest.fixture(params=BACKENDS, scope="module")
-def world(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
-    with make_world(request.param, Path(tmp_path_factory.mktemp("pages"))) as created:
+def backend(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Backend]:
+    with make_backend(request.param, Path(tmp_path_factory.mktemp("pages"))) as created:
         yield created
 
 
 @pytest.fixture(scope="module")
-def stored(world: World) -> Objects:
-    store = world.store()
+def stored(backend: Backend) -> Objects:
+    store = backend.store()
     with store.transaction() as transaction:
         for at, name in enumerate(NAMES):
             for namespace in ("default", "default-2", "team"):
@@ -65,8 +65,8 @@ def test_pages_are_the_list(stored: Objects, limit: int, namespace: str | None, 
     assert key == sorted(key)
 
 
-def test_the_revision_is_the_first_pages_so_that_a_watch_from_it_misses_nothing(world: World) -> None:
-    store = world.store()
+def test_the_revision_is_the_first_pages_so_that_a_watch_from_it_misses_nothing(backend: Backend) -> None:
+    store = backend.store()
     objects = Objects(store=store, registry=discover(), wake=lambda: None, clock=HandClock(0.0))
     names = [f"w-{index}" for index in range(4)]
     with store.transaction() as transaction:

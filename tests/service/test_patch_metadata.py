@@ -8,30 +8,30 @@ import pytest
 from controller.kinds.meta import StoredObject
 from controller.kinds.sandbox import FINALIZER
 from controller.service import errors
-from tests.helpers_api import World
+from tests.helpers_api import ApiStack
 from tests.service.test_applyset import sandbox_document
 from tests.service.test_owners import kind, owned, owners
 
 MINE = "example.org/cleanup"
 
 
-def patch(world: World, name: str, metadata: dict[str, Any], of: str = "Sandbox") -> StoredObject:
-    return world.services.patch.patch(kind(world, of), "default", name, {"metadata": metadata})
+def patch(api: ApiStack, name: str, metadata: dict[str, Any], of: str = "Sandbox") -> StoredObject:
+    return api.services.patch.patch(kind(api, of), "default", name, {"metadata": metadata})
 
 
-def test_a_foreign_finalizer_holds_the_object(world: World) -> None:
-    world.apply(sandbox_document("a"))
-    assert patch(world, "a", {"finalizers": [FINALIZER, MINE]}).generation == 1
-    world.services.objects.delete(kind(world), "default", "a")
-    with world.store.transaction() as transaction:
-        transaction.put(without(world, FINALIZER))  # as the planner does when the container is gone
-    assert world.sandbox("a").finalizers == (MINE,)
-    patch(world, "a", {"finalizers": None})
-    assert world.store.list("Sandbox")[0] == []
+def test_a_foreign_finalizer_holds_the_object(api: ApiStack) -> None:
+    api.apply(sandbox_document("a"))
+    assert patch(api, "a", {"finalizers": [FINALIZER, MINE]}).generation == 1
+    api.services.objects.delete(kind(api), "default", "a")
+    with api.store.transaction() as transaction:
+        transaction.put(without(api, FINALIZER))  # as the planner does when the container is gone
+    assert api.sandbox("a").finalizers == (MINE,)
+    patch(api, "a", {"finalizers": None})
+    assert api.store.list("Sandbox")[0] == []
 
 
-def without(world: World, finalizer: str) -> StoredObject:
-    sandbox = world.sandbox("a")
+def without(api: ApiStack, finalizer: str) -> StoredObject:
+    sandbox = api.sandbox("a")
     return replace(sandbox, finalizers=tuple(name for name in sandbox.finalizers if name != finalizer))
 
 
@@ -49,37 +49,37 @@ def without(world: World, finalizer: str) -> StoredObject:
         ([FINALIZER, *(f"{MINE}-{n}" for n in range(16))], "at most 16 finalizers"),
     ],
 )
-def test_finalizers_that_are_refused(world: World, finalizers: Any, said: str) -> None:
-    world.apply(sandbox_document("a"))
-    before = world.sandbox("a")
+def test_finalizers_that_are_refused(api: ApiStack, finalizers: Any, said: str) -> None:
+    api.apply(sandbox_document("a"))
+    before = api.sandbox("a")
     with pytest.raises(errors.Invalid) as raised:
-        patch(world, "a", {"finalizers": finalizers})
+        patch(api, "a", {"finalizers": finalizers})
     assert said in str(raised.value)
-    assert world.sandbox("a") == before
+    assert api.sandbox("a") == before
 
 
-def test_in_deletion_only_finalizers_can_be_removed(world: World) -> None:
-    world.apply(sandbox_document("a"))
-    patch(world, "a", {"finalizers": [FINALIZER, MINE]})
-    world.services.objects.delete(kind(world), "default", "a")
+def test_in_deletion_only_finalizers_can_be_removed(api: ApiStack) -> None:
+    api.apply(sandbox_document("a"))
+    patch(api, "a", {"finalizers": [FINALIZER, MINE]})
+    api.services.objects.delete(kind(api), "default", "a")
     with pytest.raises(errors.Conflict, match="is being deleted"):
-        patch(world, "a", {"labels": {"a": "b"}, "finalizers": [FINALIZER]})
+        patch(api, "a", {"labels": {"a": "b"}, "finalizers": [FINALIZER]})
     with pytest.raises(errors.Invalid, match="can only be removed"):
-        patch(world, "a", {"finalizers": [FINALIZER, MINE, "example.org/more"]})
+        patch(api, "a", {"finalizers": [FINALIZER, MINE, "example.org/more"]})
     with pytest.raises(errors.Invalid, match="Paddock's own"):
-        patch(world, "a", {"finalizers": []})
-    assert patch(world, "a", {"finalizers": [FINALIZER]}).finalizers == (FINALIZER,)
+        patch(api, "a", {"finalizers": []})
+    assert patch(api, "a", {"finalizers": [FINALIZER]}).finalizers == (FINALIZER,)
 
 
-def test_owners_are_given_and_taken_and_looked_up(world: World) -> None:
-    world.apply(sandbox_document("a") + sandbox_document("b"))
-    answer = patch(world, "b", {"ownerReferences": [{"kind": "Sandbox", "name": "a"}]})
-    assert answer.owner_references[0]["uid"] == world.sandbox("a").uid
-    revision = world.store.revision()
-    patch(world, "b", {"ownerReferences": [dict(owner_reference) for owner_reference in answer.owner_references]})
-    assert world.store.revision() == revision
-    patch(world, "b", {"ownerReferences": None})
-    assert owners(world, "b") == []
+def test_owners_are_given_and_taken_and_looked_up(api: ApiStack) -> None:
+    api.apply(sandbox_document("a") + sandbox_document("b"))
+    answer = patch(api, "b", {"ownerReferences": [{"kind": "Sandbox", "name": "a"}]})
+    assert answer.owner_references[0]["uid"] == api.sandbox("a").uid
+    revision = api.store.revision()
+    patch(api, "b", {"ownerReferences": [dict(owner_reference) for owner_reference in answer.owner_references]})
+    assert api.store.revision() == revision
+    patch(api, "b", {"ownerReferences": None})
+    assert owners(api, "b") == []
 
 
 @pytest.mark.parametrize(
@@ -92,9 +92,9 @@ def test_owners_are_given_and_taken_and_looked_up(world: World) -> None:
         ("x", "metadata.ownerReferences: must be a list"),
     ],
 )
-def test_owners_that_are_refused(world: World, references: Any, said: str) -> None:
-    world.apply(sandbox_document("a") + owned("b", "Sandbox/a"))
+def test_owners_that_are_refused(api: ApiStack, references: Any, said: str) -> None:
+    api.apply(sandbox_document("a") + owned("b", "Sandbox/a"))
     with pytest.raises(errors.Invalid) as raised:
-        patch(world, "a", {"ownerReferences": references})
+        patch(api, "a", {"ownerReferences": references})
     assert said in str(raised.value)
-    assert owners(world, "a") == []
+    assert owners(api, "a") == []

@@ -5,7 +5,7 @@ from controller.kinds.observed.usage import UsageSample
 from controller.service.sandbox.usage_history import UsageHistory
 from tests.api.listeners import API, client, opened
 from tests.conftest import HandClock
-from tests.helpers_api import World
+from tests.helpers_api import ApiStack
 from tests.metrics.made_up import USAGE
 
 CONTAINER = Container(id="a", name="a", uid="uid-a", state=State.RUNNING)
@@ -32,10 +32,10 @@ def test_an_hour_of_samples_stays(clock: HandClock) -> None:
     assert history.of("uid-a") == []
 
 
-def test_history_is_served(world: World, clock: HandClock) -> None:
-    world.apply('{"apiVersion": "paddock/v1alpha1", "kind": "Sandbox", "metadata": {"name": "web"},'
+def test_history_is_served(api: ApiStack, clock: HandClock) -> None:
+    api.apply('{"apiVersion": "paddock/v1alpha1", "kind": "Sandbox", "metadata": {"name": "web"},'
                 ' "spec": {"template": {"image": "paddock/base:1"}}}')  # fmt: skip
-    with opened(world), client(world) as root:
+    with opened(api), client(api) as root:
         answer = root.get(f"{API}/namespaces/default/sandboxes/web/metrics/history").json()
         assert (answer["kind"], answer["items"]) == ("SandboxMetricsHistory", [])
         assert root.get(f"{API}/namespaces/default/sandboxes/none/metrics/history").status_code == 404

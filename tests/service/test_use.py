@@ -14,12 +14,12 @@ from controller.ports import StreamError
 from controller.service import errors
 from controller.service.exec.activity import ActivityTracker
 from tests.conftest import HandClock
-from tests.helpers_api import Endless, View, World
+from tests.helpers_api import ApiStack, Endless, View
 
 UID = "a-uid"
 
 
-class ActivityWorld:
+class Activity:
     """One sandbox's activity, and the number of wakes of the loop."""
 
     def __init__(self) -> None:
@@ -39,8 +39,8 @@ class ActivityWorld:
 
 
 @pytest.fixture
-def activity() -> ActivityWorld:
-    return ActivityWorld()
+def activity() -> Activity:
+    return Activity()
 
 
 def breaking() -> Iterator[Chunk]:
@@ -48,7 +48,7 @@ def breaking() -> Iterator[Chunk]:
     raise StreamError("the engine went away")
 
 
-def test_use_ends_once_with_the_stream(activity: ActivityWorld) -> None:
+def test_use_ends_once_with_the_stream(activity: Activity) -> None:
     stream = activity.stream(lambda: iter((Chunk("exit", b"0"),)))
     assert (activity.open(), activity.woken) == ((1, 1), 1)
     assert [chunk.data for chunk in stream] == [b"0"]
@@ -56,7 +56,7 @@ def test_use_ends_once_with_the_stream(activity: ActivityWorld) -> None:
     assert (activity.open(), activity.woken) == ((0, 0), 2)
 
 
-def test_use_ends_with_a_broken_or_unopened_stream(activity: ActivityWorld) -> None:
+def test_use_ends_with_a_broken_or_unopened_stream(activity: Activity) -> None:
     with pytest.raises(StreamError):
         list(activity.stream(breaking))
     assert activity.open() == (0, 0)
@@ -70,7 +70,7 @@ def test_use_ends_with_a_broken_or_unopened_stream(activity: ActivityWorld) -> N
     assert activity.open() == (0, 0)
 
 
-def test_use_ends_when_another_thread_closes_the_stream(activity: ActivityWorld) -> None:
+def test_use_ends_when_another_thread_closes_the_stream(activity: Activity) -> None:
     stream = activity.stream(lambda: Endless(threading.Event()))
     threading.Thread(target=stream.close, daemon=True).start()  # type: ignore[attr-defined]
     assert [chunk.data for chunk in stream] == [b"first\n"]
@@ -120,7 +120,7 @@ def sandbox(ready: str, status: str = "False", **fields: object) -> StoredObject
 RUNS = Container("c", "pdk-web", UID, State.RUNNING, started_at=1.0)
 
 
-def test_a_running_sandbox_is_usable_unless_being_reaped(activity: ActivityWorld) -> None:
+def test_a_running_sandbox_is_usable_unless_being_reaped(activity: Activity) -> None:
     assert activity.used.may_use(sandbox("Running", "True"), RUNS)
     assert not activity.used.may_use(sandbox("Suspending"), RUNS)
     activity.log.hold({UID: ("c", 1.0)}, {})
@@ -130,7 +130,7 @@ def test_a_running_sandbox_is_usable_unless_being_reaped(activity: ActivityWorld
     )
 
 
-def test_waiting_fails_at_once_or_at_the_deadline(activity: ActivityWorld) -> None:
+def test_waiting_fails_at_once_or_at_the_deadline(activity: Activity) -> None:
     with pytest.raises(StreamError, match="does not run: CrashLoopBackOff"):
         activity.used.running(lambda: (sandbox("CrashLoopBackOff"), None), 30)
     with pytest.raises(StreamError, match="is being deleted"):
@@ -148,14 +148,14 @@ def test_waiting_fails_at_once_or_at_the_deadline(activity: ActivityWorld) -> No
         activity.used.running(gone, 30)
 
 
-def test_a_recreated_sandbox_is_not_entered(world: World) -> None:
+def test_a_recreated_sandbox_is_not_entered(api: ApiStack) -> None:
     kind = discover().by_word("sandbox")
     assert kind is not None
-    world.apply()
-    world.view.show(world.sandbox())
-    open_ = world.services.sandbox_streams.exec(kind, "default", "quickstart", ["true"])
-    world.finish_deletion()
-    world.apply()
+    api.apply()
+    api.view.show(api.sandbox())
+    open_ = api.services.sandbox_streams.exec(kind, "default", "quickstart", ["true"])
+    api.finish_deletion()
+    api.apply()
     with pytest.raises(StreamError, match="recreated"):
         open_()
 

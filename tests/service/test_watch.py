@@ -20,7 +20,7 @@ from controller.service.watch.label_history import Membership
 from controller.service.watch.watcher import FirstObjects, Scope, SerializedObject, Watch, WatchEvent
 from controller.store.sql_store import SqlStore
 from tests.conftest import HandClock
-from tests.contract.store_worlds import BACKENDS, World, insert, make_world, new_sandbox
+from tests.contract.store_backends import BACKENDS, Backend, insert, make_backend, new_sandbox
 from tests.daemon import wait_for
 
 WRITERS, COMMITS = 8, 15
@@ -68,8 +68,8 @@ def count(wanted: int) -> Any:
 
 
 @pytest.fixture(params=BACKENDS)
-def world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[World]:
-    with make_world(request.param, tmp_path) as created:
+def backend(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Backend]:
+    with make_backend(request.param, tmp_path) as created:
         yield created
 
 
@@ -79,8 +79,8 @@ def clock() -> HandClock:
 
 
 @pytest.fixture
-def store(world: World) -> SqlStore:
-    return world.store()
+def store(backend: Backend) -> SqlStore:
+    return backend.store()
 
 
 @pytest.fixture
@@ -226,11 +226,11 @@ def test_a_selector_that_cannot_be_read(watches: Watches) -> None:
         Reader(watches, labels="a b")
 
 
-def test_watches_recover_from_a_failing_store(store: SqlStore, watches: Watches, world: World, quiet: None) -> None:
+def test_watches_recover_from_a_failing_store(store: SqlStore, watches: Watches, backend: Backend, quiet: None) -> None:
     reader = Reader(watches)
     store.close()
     watches.notify()
-    second = world.store()
+    second = backend.store()
     insert(second, new_sandbox("meanwhile"))
     store.open()
     assert reader.read(count(1)) == [("ADDED", "meanwhile")]
@@ -256,9 +256,9 @@ def check_nothing_missed(store: SqlStore, readers: list[Reader], begun: int) -> 
         assert reader.read(count(len(log))) == log
 
 
-def test_no_commit_of_8_threads_is_missed(world: World, store: SqlStore, clock: HandClock) -> None:
+def test_no_commit_of_8_threads_is_missed(backend: Backend, store: SqlStore, clock: HandClock) -> None:
     watches = Watches(store, clock)
-    reported = announcing(world.store(), watches.notify)
+    reported = announcing(backend.store(), watches.notify)
 
     def write(writer: int) -> None:
         for number in range(COMMITS):
@@ -283,8 +283,8 @@ def test_no_commit_of_8_threads_is_missed(world: World, store: SqlStore, clock: 
         watches.close()
 
 
-def test_no_commit_of_8_processes_is_missed(world: World, store: SqlStore, clock: HandClock) -> None:
-    children = [world.child("write", f"w{index}", COMMITS) for index in range(WRITERS)]
+def test_no_commit_of_8_processes_is_missed(backend: Backend, store: SqlStore, clock: HandClock) -> None:
+    children = [backend.child("write", f"w{index}", COMMITS) for index in range(WRITERS)]
     watches = Watches(store, clock, poll_seconds=0.05)
     try:
         readers = [Reader(watches), Reader(watches, namespace="default")]

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.helpers_api import World, make_world
+from tests.helpers_api import ApiStack, make_api
 
 APP = """\
 apiVersion: paddock/v1alpha1
@@ -18,25 +18,25 @@ spec:
 
 
 @pytest.fixture
-def world(tmp_path: Path) -> Iterator[World]:
-    before = make_world(tmp_path)
+def api(tmp_path: Path) -> Iterator[ApiStack]:
+    before = make_api(tmp_path)
     before.apply(APP.replace("app", "older"))
-    created = make_world(tmp_path, store=before.store, workspace_bytes=8 << 20, first_uid=100)
+    created = make_api(tmp_path, store=before.store, workspace_bytes=8 << 20, first_uid=100)
     yield created
     created.store.close()
 
 
-def claims(world: World, name: str) -> list[dict[str, Any]]:
-    (stored,) = (entry for entry in world.store.list("Sandbox")[0] if entry.name == name)
+def claims(api: ApiStack, name: str) -> list[dict[str, Any]]:
+    (stored,) = (entry for entry in api.store.list("Sandbox")[0] if entry.name == name)
     return list(stored.spec["template"].get("volumeClaimTemplates", ()))
 
 
-def test_new_objects_get_it_once_and_stored_ones_never(world: World) -> None:
-    world.apply(APP)
-    [claim] = claims(world, "app")
+def test_new_objects_get_it_once_and_stored_ones_never(api: ApiStack) -> None:
+    api.apply(APP)
+    [claim] = claims(api, "app")
     assert (claim["mountPath"], claim["size"], claim["reclaimPolicy"]) == ("/workspace", "8Mi", "Delete")
-    generations = {stored.name: stored.generation for stored in world.store.list("Sandbox")[0]}
+    generations = {stored.name: stored.generation for stored in api.store.list("Sandbox")[0]}
     for name in ("app", "older"):
-        world.apply(APP.replace("app", name))
-    assert {stored.name: stored.generation for stored in world.store.list("Sandbox")[0]} == generations
-    assert (len(claims(world, "app")), claims(world, "older")) == (1, [])
+        api.apply(APP.replace("app", name))
+    assert {stored.name: stored.generation for stored in api.store.list("Sandbox")[0]} == generations
+    assert (len(claims(api, "app")), claims(api, "older")) == (1, [])

@@ -15,13 +15,13 @@ from controller.kinds.access.audit import AuditEntry
 from controller.store import migrate
 from controller.store.schema import audit
 from controller.store.sql_store import SqlStore
-from tests.contract.store_worlds import BACKENDS, World, make_world, new_sandbox
+from tests.contract.store_backends import BACKENDS, Backend, make_backend, new_sandbox
 from tests.store.upgrade import audit_0010
 
 
 @pytest.fixture(params=BACKENDS)
-def world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[World]:
-    with make_world(request.param, tmp_path) as created:
+def backend(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Backend]:
+    with make_backend(request.param, tmp_path) as created:
         yield created
 
 
@@ -39,8 +39,8 @@ def names(log: audit_0010.SqlAudit | SqlStore) -> list[str]:
     return [single.name for single in entries]
 
 
-def test_old_and_new_daemons_append_in_turn(world: World) -> None:
-    old, second, new = older(world.store()), older(world.store()), world.store(writer="b")
+def test_old_and_new_daemons_append_in_turn(backend: Backend) -> None:
+    old, second, new = older(backend.store()), older(backend.store()), backend.store(writer="b")
     for number in range(1, 31, 3):
         old.append([entry(number)])
         new.audit.append([entry(number + 1)])
@@ -55,8 +55,8 @@ def test_old_and_new_daemons_append_in_turn(world: World) -> None:
     assert [single.id for single in new.audit.entries(writer="", limit=2)] == [19, 20]
 
 
-def test_old_and_new_daemons_append_at_once(world: World) -> None:
-    stores = [world.store(wait_seconds=30) for _ in range(4)]
+def test_old_and_new_daemons_append_at_once(backend: Backend) -> None:
+    stores = [backend.store(wait_seconds=30) for _ in range(4)]
     logs: list[Any] = [older(stores[0]), older(stores[1]), *(store.audit for store in stores[2:])]
 
     def work(at: int) -> None:
@@ -73,9 +73,9 @@ def test_old_and_new_daemons_append_at_once(world: World) -> None:
     assert {chain.writer: chain.entries for chain in log.chains} == {"": 30, "host": 90}
 
 
-def filled(world: World) -> tuple[audit_0010.SqlAudit, SqlStore]:
+def filled(backend: Backend) -> tuple[audit_0010.SqlAudit, SqlStore]:
     """Callers with few and with many entries, with an older and with a newer daemon."""
-    old, new = older(world.store()), world.store(writer="b")
+    old, new = older(backend.store()), backend.store(writer="b")
     for at in range(1, 61, 2):
         actor = "quiet" if at % 20 == 1 else "loud"
         old.append([entry(at, actor)])
@@ -83,9 +83,9 @@ def filled(world: World) -> tuple[audit_0010.SqlAudit, SqlStore]:
     return old, new
 
 
-def test_an_old_daemon_prunes_what_it_knows(world: World) -> None:
+def test_an_old_daemon_prunes_what_it_knows(backend: Backend) -> None:
     """While it has the lease `fleet`. The other chains are pruned once it is upgraded."""
-    old, new = filled(world)
+    old, new = filled(backend)
     assert old.prune(before=11.0, keep=1000) == 5
     assert old.prune(before=0.0, keep=12) == 25 - 12
     assert old.verify().problem == new.audit.verify().problem == ""
@@ -96,8 +96,8 @@ def test_an_old_daemon_prunes_what_it_knows(world: World) -> None:
     assert old.verify().problem == new.audit.verify().problem == ""
 
 
-def test_a_new_daemon_prunes_for_old_ones(world: World) -> None:
-    old, new = filled(world)
+def test_a_new_daemon_prunes_for_old_ones(backend: Backend) -> None:
+    old, new = filled(backend)
     assert new.audit.prune(before=11.0, keep=1000) == 10
     assert new.audit.prune(before=0.0, keep=24) == 50 - 24
     for number in range(61, 71):
@@ -116,20 +116,20 @@ def test_a_new_daemon_prunes_for_old_ones(world: World) -> None:
     assert old.verify().problem == new.audit.verify().problem == ""
 
 
-def test_a_change_to_the_old_chain_is_found(world: World) -> None:
-    old, new = filled(world)
-    with world.database() as database, database.writing() as connection:
+def test_a_change_to_the_old_chain_is_found(backend: Backend) -> None:
+    old, new = filled(backend)
+    with backend.database() as database, database.writing() as connection:
         connection.execute(update(audit).where(audit.c.id == 7).values(actor="nobody"))
     output = "entry 7 was changed, or an entry before it was removed"
     assert old.verify().problem == output
     assert new.audit.verify().problem == f"chain of older versions: {output}"
 
 
-def test_the_entries_of_before_are_kept(world: World, tmp_path: Path) -> None:
+def test_the_entries_of_before_are_kept(backend: Backend, tmp_path: Path) -> None:
     """A store of schema 0010 is migrated; its backup is restored into a newer one."""
-    store = world.store()
+    store = backend.store()
     older(store).append([entry(1), entry(2)])
-    with world.database() as database, database.migrating() as connection:
+    with backend.database() as database, database.migrating() as connection:
         migrate.downgrade(connection, "0010")
     store.open()
     store.audit.append([entry(3)])
@@ -149,14 +149,14 @@ def test_the_entries_of_before_are_kept(world: World, tmp_path: Path) -> None:
     assert store.audit.verify().problem == ""
 
 
-def test_an_old_daemon_s_store_goes_on_after_a_rollback(world: World) -> None:
+def test_an_old_daemon_s_store_goes_on_after_a_rollback(backend: Backend) -> None:
     """The version before runs again on the migrated store, and the newer one later."""
-    old, new = filled(world)
+    old, new = filled(backend)
     before = new.audit.entries(limit=1000)
     for number in range(61, 64):
         old.append([entry(number)])
     assert old.verify().problem == ""
-    again = world.store(writer="b")
+    again = backend.store(writer="b")
     again.audit.append([entry(64)])
     assert names(again)[-4:] == [f"box-{number}" for number in range(61, 65)]
     assert list(again.audit.entries(limit=1000))[: len(before)] == list(before)

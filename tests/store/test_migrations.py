@@ -17,7 +17,7 @@ from controller.ports import StoreError, StoreTooNew
 from controller.store import migrate
 from controller.store.schema import metadata
 from controller.store.sql_store import SqlStore
-from tests.contract.store_worlds import BACKENDS, World, event, insert, instance, make_world, new_sandbox, refusal
+from tests.contract.store_backends import BACKENDS, Backend, event, insert, instance, make_backend, new_sandbox, refusal
 
 HEAD = migrate.head()
 
@@ -45,8 +45,8 @@ def downgrade() -> None:
 
 
 @pytest.fixture(params=BACKENDS)
-def world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[World]:
-    with make_world(request.param, tmp_path, new=True) as created:
+def backend(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Backend]:
+    with make_backend(request.param, tmp_path, new=True) as created:
         yield created
 
 
@@ -73,8 +73,8 @@ def test_the_files_are_named_by_their_revisions_and_in_their_order() -> None:
     assert revisions == sorted(migrate.known_revisions(), reverse=True)
 
 
-def filled(world: World) -> SqlStore:
-    store = world.store()
+def filled(backend: Backend) -> SqlStore:
+    store = backend.store()
     [stored] = insert(store, new_sandbox(spec={"unknown": [1, {"deep": None}]}))
     store.record(Writes(instances=(instance(stored),), events=(event(stored),)))
     return store
@@ -88,29 +88,29 @@ def tables(connection: Connection) -> set[str]:
     return set(inspect(connection).get_table_names())
 
 
-def test_models_and_migrations_agree(world: World) -> None:
-    world.store()
-    with world.database() as database, database.reading() as connection:
+def test_models_and_migrations_agree(backend: Backend) -> None:
+    backend.store()
+    with backend.database() as database, database.reading() as connection:
         context = MigrationContext.configure(connection, opts={"compare_type": True, "compare_server_default": True})
         assert compare_metadata(context, metadata) == []
 
 
-def test_down_to_nothing_and_up_again(world: World) -> None:
-    first = filled(world)
+def test_down_to_nothing_and_up_again(backend: Backend) -> None:
+    first = filled(backend)
     before = first.instance_id
     first.close()
-    with world.database() as database, database.migrating() as connection:
+    with backend.database() as database, database.migrating() as connection:
         migrate.downgrade(connection, "base")
         assert tables(connection) <= {"alembic_version"}
-    again = world.store()
+    again = backend.store()
     assert again.list("Sandbox") == ([], 0)
     assert again.instance_id != before
 
 
-def test_data_survives_a_later_version_and_the_way_back(world: World, later: Path) -> None:
-    store = filled(world)
+def test_data_survives_a_later_version_and_the_way_back(backend: Backend, later: Path) -> None:
+    store = filled(backend)
     before = contents(store)
-    with world.database() as database:
+    with backend.database() as database:
         with database.migrating() as connection:
             migrate.upgrade(connection, "it", scripts=later)
             observed = connection.execute(text("SELECT later FROM objects")).scalars().all()
@@ -126,35 +126,35 @@ def test_data_survives_a_later_version_and_the_way_back(world: World, later: Pat
     assert list(store.instances()) == []
 
 
-def test_a_version_of_one_host_has_all_on_it(world: World) -> None:
-    store = world.store()
+def test_a_version_of_one_host_has_all_on_it(backend: Backend) -> None:
+    store = backend.store()
     objects = insert(store, *(new_sandbox(name) for name in ("a", "b", "c")))
     hosts = ("host", "b", "c")
     store.record(
         Writes(instances=tuple(instance(stored, host=host) for stored, host in zip(objects, hosts, strict=True)))
     )
-    assert amounts(world) == {"": 500, "default": 1500, "host/b": 500, "host/c": 500}
+    assert amounts(backend) == {"": 500, "default": 1500, "host/b": 500, "host/c": 500}
     store.close()
-    with world.database() as database, database.migrating() as connection:
+    with backend.database() as database, database.migrating() as connection:
         migrate.downgrade(connection, "0008")
-    assert amounts(world) == {"": 1500, "default": 1500}
+    assert amounts(backend) == {"": 1500, "default": 1500}
     store.open()
     assert {entry.host for entry in store.instances()} == {"host"}
-    assert amounts(world) == {"": 1500, "default": 1500}
+    assert amounts(backend) == {"": 1500, "default": 1500}
 
 
-def amounts(world: World) -> dict[str, int]:
+def amounts(backend: Backend) -> dict[str, int]:
     """Each scope's total of CPU."""
-    with world.database() as database, database.reading() as connection:
+    with backend.database() as database, database.reading() as connection:
         rows = connection.execute(text("SELECT scope, cpu_millicores FROM totals"))
         return {row.scope: row.cpu_millicores for row in rows}
 
 
-def test_a_migration_that_fails_leaves_nothing_behind(world: World, tmp_path: Path) -> None:
+def test_a_migration_that_fails_leaves_nothing_behind(backend: Backend, tmp_path: Path) -> None:
     scripts = later_scripts(tmp_path, "raise ArithmeticError('halfway')")
-    store = filled(world)
+    store = filled(backend)
     before = contents(store)
-    with world.database() as database:
+    with backend.database() as database:
         with pytest.raises(ArithmeticError, match="halfway"), database.migrating() as connection:
             migrate.upgrade(connection, "it", scripts=scripts)
         with database.reading() as connection:
@@ -164,31 +164,31 @@ def test_a_migration_that_fails_leaves_nothing_behind(world: World, tmp_path: Pa
     assert contents(store) == before
 
 
-def test_a_database_of_a_newer_version_is_refused_and_left_alone(world: World, later: Path) -> None:
-    store = filled(world)
+def test_a_database_of_a_newer_version_is_refused_and_left_alone(backend: Backend, later: Path) -> None:
+    store = filled(backend)
     before = contents(store)
     store.close()
-    with world.database() as database, database.migrating() as connection:
+    with backend.database() as database, database.migrating() as connection:
         migrate.upgrade(connection, "it", scripts=later, compatible_since="9001")
     error = refusal(store.open)
     assert isinstance(error, StoreTooNew)
     assert "written by a newer paddock" in str(error)
     assert "9001" in str(error)
     assert "not open" in store.ping()
-    with world.database() as database, database.migrating() as connection:
+    with backend.database() as database, database.migrating() as connection:
         assert migrate.current(connection) == "9001"
         migrate.downgrade(connection, HEAD, scripts=later)
     store.open()
     assert contents(store) == before
 
 
-def test_tables_of_something_else_are_left_alone(world: World) -> None:
-    world.store().close()
-    with world.database() as database, database.migrating() as connection:
+def test_tables_of_something_else_are_left_alone(backend: Backend) -> None:
+    backend.store().close()
+    with backend.database() as database, database.migrating() as connection:
         migrate.downgrade(connection, "base")
         connection.execute(text("CREATE TABLE instances (theirs TEXT)"))
-    assert "exists" in str(refusal(world.store))
-    with world.database() as database, database.reading() as connection:
+    assert "exists" in str(refusal(backend.store))
+    with backend.database() as database, database.reading() as connection:
         assert tables(connection) <= {"instances", "alembic_version"}
 
 
@@ -206,12 +206,12 @@ def test_migrations_are_found_in_an_installed_package_too(tmp_path: Path, monkey
 
 
 @pytest.mark.parametrize(("since", "opens"), [(HEAD, True), ("9001", False)])
-def test_older_code_uses_a_newer_store_that_says_so(world: World, later: Path, since: str, opens: bool) -> None:
+def test_older_code_uses_a_newer_store_that_says_so(backend: Backend, later: Path, since: str, opens: bool) -> None:
     """Hosts are upgraded one after the other."""
-    store = filled(world)
+    store = filled(backend)
     before = contents(store)
     store.close()
-    with world.database() as database, database.migrating() as connection:
+    with backend.database() as database, database.migrating() as connection:
         migrate.upgrade(connection, "it", scripts=later, compatible_since=since)
     if not opens:
         assert isinstance(refusal(store.open), StoreTooNew)
@@ -223,11 +223,11 @@ def test_older_code_uses_a_newer_store_that_says_so(world: World, later: Path, s
     assert not store.figures().schema_current, "this daemon is not of the store's version"
 
 
-def test_running_daemons_are_not_migrated_away_from(world: World, later: Path) -> None:
-    store = filled(world)
+def test_running_daemons_are_not_migrated_away_from(backend: Backend, later: Path) -> None:
+    store = filled(backend)
     store.close()
     texts = ["host/b: pid 7 on b"]
-    with world.database() as database:
+    with backend.database() as database:
         with database.migrating() as connection, pytest.raises(StoreError, match="stop them first") as refused:
             migrate.upgrade(connection, "it", scripts=later, other_daemons=texts, compatible_since="9001")
         assert "host/b: pid 7 on b" in str(refused.value)

@@ -22,7 +22,7 @@ from controller.store.connect import connect
 from controller.store.database import Database, Quick
 from controller.store.schema import meta, objects
 from controller.store.sql_store import SqlStore
-from tests.contract.store_worlds import World, insert, make_world, new_sandbox, refusal
+from tests.contract.store_backends import Backend, insert, make_backend, new_sandbox, refusal
 from tests.daemon import wait_for
 from tests.examples import examples
 
@@ -39,8 +39,8 @@ def write(database: Database, *statements: tuple[Quick, dict[str, Any]]) -> None
 
 
 @pytest.fixture
-def world(tmp_path: Path) -> Iterator[World]:
-    with make_world("postgres", tmp_path) as created:
+def backend(tmp_path: Path) -> Iterator[Backend]:
+    with make_backend("postgres", tmp_path) as created:
         yield created
 
 
@@ -96,11 +96,11 @@ class Wire:
 
 
 @pytest.fixture
-def wired(world: World, tmp_path: Path) -> Iterator[tuple[SqlStore, Wire]]:
+def wired(backend: Backend, tmp_path: Path) -> Iterator[tuple[SqlStore, Wire]]:
     """A store, and what it sends."""
-    url = make_url(world.url)
+    url = make_url(backend.url)
     wire = Wire(tmp_path, f"{url.query['host']}/.s.PGSQL.5432")
-    store = SqlStore(url.update_query_dict({"host": str(tmp_path)}).render_as_string(False), schema=world.schema)
+    store = SqlStore(url.update_query_dict({"host": str(tmp_path)}).render_as_string(False), schema=backend.schema)
     try:
         store.open()
         yield store, wire
@@ -149,9 +149,9 @@ def test_a_write_is_one_message_to_read_and_one_to_write(wired: tuple[SqlStore, 
     assert len(list(wire.exchanges())) == before + 1
 
 
-def test_writers_queue_up_before_they_lock_the_row(world: World) -> None:
+def test_writers_queue_up_before_they_lock_the_row(backend: Backend) -> None:
     """The server wakes one of them at a time."""
-    store, connection = world.store(), connect(world.url, schema=world.schema)
+    store, connection = backend.store(), connect(backend.url, schema=backend.schema)
     waits = text("SELECT count(*) FROM pg_locks WHERE objid = 'meta'::regclass AND NOT granted")
 
     def write() -> None:
@@ -169,9 +169,9 @@ def test_writers_queue_up_before_they_lock_the_row(world: World) -> None:
     connection.close()
 
 
-def test_who_lost_the_lease_writes_nothing_though_all_goes_at_once(world: World) -> None:
+def test_who_lost_the_lease_writes_nothing_though_all_goes_at_once(backend: Backend) -> None:
     """The answer to who holds it is heard before the commit is sent."""
-    store, second = world.store(), world.store()
+    store, second = backend.store(), backend.store()
     old, new = store.lease(seconds=0.001), second.lease(seconds=60.0)
     assert old.acquire() == ""
     wait_for("it ran out", lambda: new.acquire() == "")
@@ -202,8 +202,8 @@ def test_a_lease_whose_renewal_is_lost_at_the_commit_says_so(wired: tuple[SqlSto
     lease.release()
 
 
-def test_an_interrupt_amid_an_exchange_is_what_is_raised(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    store = world.store()
+def test_an_interrupt_amid_an_exchange_is_what_is_raised(backend: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = backend.store()
     answers = pipeline._answers
 
     def interrupted(_: object) -> Any:
@@ -225,10 +225,10 @@ def test_an_interrupt_amid_an_exchange_is_what_is_raised(world: World, monkeypat
     assert store.list("Sandbox")[1] == 1
 
 
-def test_a_statement_that_fails_is_said_and_leaves_nothing(world: World) -> None:
-    world.store()
+def test_a_statement_that_fails_is_said_and_leaves_nothing(backend: Backend) -> None:
+    backend.store()
     wrong = Quick(select(meta.c.revision / literal_column("0")))
-    with world.database() as database:
+    with backend.database() as database:
         with pytest.raises(psycopg.errors.DivisionByZero):
             write(database, (_MOVE, {"to": 7}), (wrong, {}), (_MOVE, {"to": 8}))
         assert database.rows(_REVISION, {})[0]["revision"] == 0
@@ -238,9 +238,9 @@ def test_a_statement_that_fails_is_said_and_leaves_nothing(world: World) -> None
         assert database.rows(_REVISION, {})[0]["revision"] == 9
 
 
-def test_other_statements_come_after_those_kept_back(world: World) -> None:
-    world.store()
-    with world.database() as database:
+def test_other_statements_come_after_those_kept_back(backend: Backend) -> None:
+    backend.store()
+    with backend.database() as database:
         with database.writing() as connection:
             _MOVE.run(connection, {"to": 5})
             assert connection.execute(text("SELECT revision FROM meta")).scalar_one() == 5
@@ -252,10 +252,10 @@ def test_other_statements_come_after_those_kept_back(world: World) -> None:
             assert heard == [{"revision": 5}]
 
 
-def test_the_server_keeps_the_statements_used_last(world: World) -> None:
-    world.store()
+def test_the_server_keeps_the_statements_used_last(backend: Backend) -> None:
+    backend.store()
     many = [Quick(select(meta.c.revision, literal_column(str(at)).label("at"))) for at in range(130)]
-    with world.database() as database, database.reading() as connection:
+    with backend.database() as database, database.reading() as connection:
         for _ in range(2):
             for at, quick in enumerate(many):
                 assert quick.rows(connection, {})[0]["at"] == at
@@ -265,11 +265,11 @@ def test_the_server_keeps_the_statements_used_last(world: World) -> None:
         assert {str(at) for at in (0, 129)} <= {entry.split()[2] for entry in stored if "AS at" in entry}
 
 
-def test_a_migration_meanwhile_spoils_no_statement_for_long(world: World) -> None:
+def test_a_migration_meanwhile_spoils_no_statement_for_long(backend: Backend) -> None:
     """The server refuses a prepared statement whose columns are others now. If it told nothing before, we ask anew."""
-    world.store()
+    backend.store()
     ids = Quick(select(meta.c.instance_id))
-    with world.database() as database, world.database() as migrating:
+    with backend.database() as database, backend.database() as migrating:
 
         def alter(kind: str) -> None:
             with migrating.migrating() as connection:
@@ -297,7 +297,7 @@ def test_a_migration_meanwhile_spoils_no_statement_for_long(world: World) -> Non
     at=st.floats(allow_nan=False),
 )
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=examples(100))
-def test_values_come_back_as_they_went(world: World, words: str, number: int, at: float) -> None:
+def test_values_come_back_as_they_went(backend: Backend, words: str, number: int, at: float) -> None:
     row = {
         **dict.fromkeys(("uid", "kind", "namespace", "name", "labels", "annotations", "finalizers"), words),
         **dict.fromkeys(("owner_references", "spec", "last_applied", "status"), words),
@@ -305,9 +305,9 @@ def test_values_come_back_as_they_went(world: World, words: str, number: int, at
         "created_at": at,
         "deleted_at": None,
     }
-    if not world.stores:
-        world.store()
-    with world.database() as database, suppress(_NotKept), database.writing() as connection:
+    if not backend.stores:
+        backend.store()
+    with backend.database() as database, suppress(_NotKept), database.writing() as connection:
         Quick(objects.insert(), list(row)).run(connection, row)
         rows = Quick(select(objects).where(objects.c.uid == bindparam("named"))).rows(connection, {"named": words})
         assert [dict(document) for document in rows] == [row]
@@ -319,9 +319,9 @@ class _NotKept(Exception):
 
 
 @pytest.mark.parametrize("encoding", ["latin1", "utf8"])
-def test_text_is_text_whatever_the_encoding_of_the_url(world: World, encoding: str) -> None:
-    url = make_url(world.url).update_query_dict({"client_encoding": encoding})
-    store = replace(world, url=url.render_as_string(hide_password=False)).store()
+def test_text_is_text_whatever_the_encoding_of_the_url(backend: Backend, encoding: str) -> None:
+    url = make_url(backend.url).update_query_dict({"client_encoding": encoding})
+    store = replace(backend, url=url.render_as_string(hide_password=False)).store()
     [sandbox] = [
         store.get("Sandbox", "default", stored.name) for stored in insert(store, new_sandbox(spec={"x": "é ü €"}))
     ]
@@ -339,9 +339,9 @@ def test_text_is_text_whatever_the_encoding_of_the_url(world: World, encoding: s
         ("revision", object()),
     ],
 )
-def test_values_that_a_column_does_not_take_are_refused(world: World, column: str, value: object) -> None:
-    world.store()
-    with world.database() as database:
+def test_values_that_a_column_does_not_take_are_refused(backend: Backend, column: str, value: object) -> None:
+    backend.store()
+    with backend.database() as database:
         with pytest.raises((psycopg.Error, UnicodeEncodeError)):
             write(database, (Quick(update(meta).values({column: bindparam("to")})), {"to": value}))
         assert database.rows(_REVISION, {})[0]["revision"] == 0

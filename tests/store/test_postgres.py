@@ -16,7 +16,7 @@ from controller.store.connect import connect
 from controller.store.database import Quick
 from controller.store.schema import meta
 from controller.store.sql_store import SqlStore
-from tests.contract.store_worlds import World, insert, make_world, new_sandbox, refusal
+from tests.contract.store_backends import Backend, insert, make_backend, new_sandbox, refusal
 from tests.daemon import wait_for
 from tests.lab.postgres import postgres
 
@@ -24,8 +24,8 @@ pytestmark = pytest.mark.postgres
 
 
 @pytest.fixture
-def world(tmp_path: Path) -> Iterator[World]:
-    with make_world("postgres", tmp_path) as created:
+def backend(tmp_path: Path) -> Iterator[Backend]:
+    with make_backend("postgres", tmp_path) as created:
         yield created
 
 
@@ -37,10 +37,10 @@ def cut(connection: Connection, name: str) -> int:
     return int(exec_driver_sql.scalar_one())
 
 
-def named(world: World, name: str) -> SqlStore:
+def named(backend: Backend, name: str) -> SqlStore:
     """A store whose sessions `cut` can find."""
-    url = make_url(world.url).update_query_dict({"application_name": name})
-    return replace(world, url=url.render_as_string(hide_password=False)).store()
+    url = make_url(backend.url).update_query_dict({"application_name": name})
+    return replace(backend, url=url.render_as_string(hide_password=False)).store()
 
 
 def test_a_server_that_is_not_there(tmp_path: Path) -> None:
@@ -56,10 +56,10 @@ def test_a_database_that_is_not_there() -> None:
     assert '"nowhere" does not exist' in str(refusal(SqlStore(url).open))
 
 
-def test_any_spelling_of_the_scheme_means_psycopg(world: World) -> None:
+def test_any_spelling_of_the_scheme_means_psycopg(backend: Backend) -> None:
     for scheme in ("postgresql", "postgres", "postgresql+psycopg"):
-        url = world.url.replace(world.url.split(":", 1)[0], scheme, 1)
-        store = SqlStore(url, schema=world.schema)
+        url = backend.url.replace(backend.url.split(":", 1)[0], scheme, 1)
+        store = SqlStore(url, schema=backend.schema)
         try:
             store.open()
             assert store.ping() == ""
@@ -67,27 +67,27 @@ def test_any_spelling_of_the_scheme_means_psycopg(world: World) -> None:
             store.close()
 
 
-def test_a_server_that_restarts_is_found_again(world: World) -> None:
-    store = named(world, world.schema or "")
+def test_a_server_that_restarts_is_found_again(backend: Backend) -> None:
+    store = named(backend, backend.schema or "")
     insert(store, new_sandbox("before"))
     database = connect(os.environ["PADDOCK_TEST_POSTGRES"])
     try:
         with database.reading() as connection:
-            assert cut(connection, world.schema or "") >= 1
+            assert cut(connection, backend.schema or "") >= 1
     finally:
         database.close()
     assert [stored.name for stored in store.list("Sandbox")[0]] == ["before"]
     assert store.ping() == ""
 
 
-def test_a_cut_connection_is_not_used_for_one_read_or_write(world: World) -> None:
-    store = named(world, world.schema or "")
+def test_a_cut_connection_is_not_used_for_one_read_or_write(backend: Backend) -> None:
+    store = named(backend, backend.schema or "")
     insert(store, new_sandbox("before"))
     database = connect(os.environ["PADDOCK_TEST_POSTGRES"])
 
     def cut_now() -> None:
         with database.reading() as connection:
-            assert cut(connection, world.schema or "") >= 1
+            assert cut(connection, backend.schema or "") >= 1
 
     try:
         cut_now()
@@ -100,10 +100,10 @@ def test_a_cut_connection_is_not_used_for_one_read_or_write(world: World) -> Non
         database.close()
 
 
-def test_a_read_that_is_refused_leaves_its_connection_as_it_was(world: World) -> None:
+def test_a_read_that_is_refused_leaves_its_connection_as_it_was(backend: Backend) -> None:
     """One read needs no transaction; the next user of its connection does."""
-    world.store()
-    with world.database() as database:
+    backend.store()
+    with backend.database() as database:
         with pytest.raises(Exception, match="Event"):
             database.rows(Quick(select(meta).where(meta.c.revision == bindparam("of"))), {"of": threading.Event()})
         with suppress(KeyError), database.writing() as connection:
@@ -113,8 +113,8 @@ def test_a_read_that_is_refused_leaves_its_connection_as_it_was(world: World) ->
         assert row["revision"] == 0
 
 
-def test_a_server_lost_within_a_transaction_has_kept_nothing_of_it(world: World) -> None:
-    store = named(world, world.schema or "")
+def test_a_server_lost_within_a_transaction_has_kept_nothing_of_it(backend: Backend) -> None:
+    store = named(backend, backend.schema or "")
     database = connect(os.environ["PADDOCK_TEST_POSTGRES"])
 
     def write() -> None:
@@ -122,7 +122,7 @@ def test_a_server_lost_within_a_transaction_has_kept_nothing_of_it(world: World)
             transaction.put(new_sandbox())
             transaction.flush()
             with database.reading() as connection:
-                cut(connection, world.schema or "")
+                cut(connection, backend.schema or "")
             transaction.instances()
 
     try:
@@ -133,24 +133,24 @@ def test_a_server_lost_within_a_transaction_has_kept_nothing_of_it(world: World)
     assert [stored.resource_version for stored in insert(store, new_sandbox())] == [1]
 
 
-def test_a_server_that_only_reads(world: World) -> None:
-    insert(world.store(), new_sandbox())
-    url = make_url(world.url).update_query_dict({"options": "-c default_transaction_read_only=on"})
-    store = SqlStore(url.render_as_string(hide_password=False), schema=world.schema)
+def test_a_server_that_only_reads(backend: Backend) -> None:
+    insert(backend.store(), new_sandbox())
+    url = make_url(backend.url).update_query_dict({"options": "-c default_transaction_read_only=on"})
+    store = SqlStore(url.render_as_string(hide_password=False), schema=backend.schema)
     try:
         assert "not writable" in str(refusal(store.open))
     finally:
         store.close()
 
 
-def test_readers_cannot_write(world: World) -> None:
-    world.store()
-    with world.database() as database, pytest.raises(Exception, match="read-only"), database.reading() as connection:
+def test_readers_cannot_write(backend: Backend) -> None:
+    backend.store()
+    with backend.database() as database, pytest.raises(Exception, match="read-only"), database.reading() as connection:
         connection.exec_driver_sql("UPDATE meta SET revision = 99")
 
 
-def test_every_wait_has_an_end(world: World) -> None:
-    database = connect(world.url, schema=world.schema, wait_seconds=0.5)
+def test_every_wait_has_an_end(backend: Backend) -> None:
+    database = connect(backend.url, schema=backend.schema, wait_seconds=0.5)
     names = ("lock_timeout", "statement_timeout", "idle_in_transaction_session_timeout", "client_encoding")
     try:
         with database.writing() as connection:
@@ -161,11 +161,11 @@ def test_every_wait_has_an_end(world: World) -> None:
 
 
 @pytest.mark.parametrize("default", ["read committed", "repeatable read", "serializable"])
-def test_writers_see_what_is_committed_while_they_wait(world: World, default: str) -> None:
+def test_writers_see_what_is_committed_while_they_wait(backend: Backend, default: str) -> None:
     """Whatever the server's default: the lease is checked once the counter row is ours."""
     options = f"-c default_transaction_isolation={default.replace(' ', chr(92) + ' ')}"
-    url = make_url(world.url).update_query_dict({"options": options})
-    database = connect(url.render_as_string(hide_password=False), schema=world.schema)
+    url = make_url(backend.url).update_query_dict({"options": options})
+    database = connect(url.render_as_string(hide_password=False), schema=backend.schema)
     try:
         with database.writing() as connection:
             assert connection.exec_driver_sql("SHOW transaction_isolation").scalar_one() == "read committed"
@@ -175,15 +175,15 @@ def test_writers_see_what_is_committed_while_they_wait(world: World, default: st
         database.close()
 
 
-def test_a_writer_that_is_frozen_is_idle_to_the_server(world: World) -> None:
+def test_a_writer_that_is_frozen_is_idle_to_the_server(backend: Backend) -> None:
     """So that its time-out ends the transaction, and with it the wait of all others, wherever it froze."""
-    store = named(world, world.schema or "")
+    store = named(backend, backend.schema or "")
     database = connect(os.environ["PADDOCK_TEST_POSTGRES"])
     states = text("SELECT state FROM pg_stat_activity WHERE application_name = :name AND xact_start IS NOT NULL")
 
     def state() -> list[str]:
         with database.reading() as connection:
-            return list(connection.execute(states, {"name": world.schema}).scalars())
+            return list(connection.execute(states, {"name": backend.schema}).scalars())
 
     try:
         with suppress(KeyError), store.transaction() as transaction:
@@ -218,8 +218,8 @@ def test_a_writer_that_stops_reading_is_ended(monkeypatch: pytest.MonkeyPatch) -
             second.close()
 
 
-def test_a_statement_that_takes_too_long_is_said(world: World) -> None:
-    store = world.store()
+def test_a_statement_that_takes_too_long_is_said(backend: Backend) -> None:
+    store = backend.store()
 
     def slow() -> None:
         with store.transaction() as transaction:
@@ -232,9 +232,9 @@ def test_a_statement_that_takes_too_long_is_said(world: World) -> None:
     assert "did not answer in time" in str(error)
 
 
-def test_commits_of_others_wake_a_follower(world: World) -> None:
+def test_commits_of_others_wake_a_follower(backend: Backend) -> None:
     """Own commits don't, nor those of who follows nobody, to another store of the database, and after the end."""
-    store, second = world.store(), world.store()
+    store, second = backend.store(), backend.store()
     [stored] = insert(store, new_sandbox())
     wakes = Wakes()
     end = store.follow(wakes)
@@ -243,11 +243,11 @@ def test_commits_of_others_wake_a_follower(world: World) -> None:
     assert lease.acquire() == ""
     insert(store.writing_as(lease), new_sandbox("own"))
     insert(store, new_sandbox("own-too"))
-    with make_world("postgres", Path()) as elsewhere:
+    with make_backend("postgres", Path()) as elsewhere:
         apart = elsewhere.store()
         apart.follow(lambda: None)
         insert(apart, new_sandbox())
-    child = world.child("write_following", "theirs")
+    child = backend.child("write_following", "theirs")
     assert child.says() == "ready"
     child.go()
     assert child.says() == "done"
@@ -264,12 +264,12 @@ def test_commits_of_others_wake_a_follower(world: World) -> None:
     lease.release()
 
 
-def test_a_follower_that_lost_its_server_connects_again(world: World, caplog: pytest.LogCaptureFixture) -> None:
-    store, second, wakes = named(world, world.schema or ""), world.store(), Wakes()
+def test_a_follower_that_lost_its_server_connects_again(backend: Backend, caplog: pytest.LogCaptureFixture) -> None:
+    store, second, wakes = named(backend, backend.schema or ""), backend.store(), Wakes()
     end = store.follow(wakes)
     wakes.wait("it is connected", 1)
-    with world.database() as database, database.reading() as connection:
-        assert cut(connection, world.schema or "") >= 1
+    with backend.database() as database, database.reading() as connection:
+        assert cut(connection, backend.schema or "") >= 1
     wakes.wait("it is connected again", 2)
     second.follow(lambda: None)
     insert(second, new_sandbox())
@@ -278,8 +278,8 @@ def test_a_follower_that_lost_its_server_connects_again(world: World, caplog: py
     assert [record.getMessage() for record in caplog.records if record.name.startswith("sqlalchemy")] == []
 
 
-def test_a_closed_store_follows_no_more(world: World) -> None:
-    store, wakes = world.store(), Wakes()
+def test_a_closed_store_follows_no_more(backend: Backend) -> None:
+    store, wakes = backend.store(), Wakes()
     store.follow(wakes)
     wakes.wait("it is connected", 1)
     store.close()

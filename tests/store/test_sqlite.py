@@ -14,19 +14,19 @@ from sqlalchemy import Engine, event
 
 from controller.store.connect import connect
 from controller.store.sql_store import SqlStore
-from tests.contract.store_worlds import World, insert, make_world, new_sandbox, refusal
+from tests.contract.store_backends import Backend, insert, make_backend, new_sandbox, refusal
 
 NOBODY = 65534
 
 
 @pytest.fixture
-def world(tmp_path: Path) -> Iterator[World]:
-    with make_world("sqlite", tmp_path, new=True) as created:
+def backend(tmp_path: Path) -> Iterator[Backend]:
+    with make_backend("sqlite", tmp_path, new=True) as created:
         yield created
 
 
-def file_of(world: World) -> Path:
-    return Path(world.url.removeprefix("sqlite:///"))
+def file_of(backend: Backend) -> Path:
+    return Path(backend.url.removeprefix("sqlite:///"))
 
 
 def mode(path: Path) -> int:
@@ -42,40 +42,40 @@ def open_folder() -> Iterator[Path]:
     shutil.rmtree(folder)
 
 
-def test_a_sqlite_that_is_too_old_is_named(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_sqlite_that_is_too_old_is_named(backend: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sqlite3, "sqlite_version_info", (3, 34, 1))
-    assert "install 3.35 or newer" in str(refusal(SqlStore(world.url).open))
+    assert "install 3.35 or newer" in str(refusal(SqlStore(backend.url).open))
 
 
-def test_constructing_does_no_work(world: World) -> None:
-    SqlStore(world.url)
+def test_constructing_does_no_work(backend: Backend) -> None:
+    SqlStore(backend.url)
     SqlStore("nonsense")
-    assert not file_of(world).parent.exists()
+    assert not file_of(backend).parent.exists()
 
 
-def test_files_are_for_our_user_alone(world: World) -> None:
+def test_files_are_for_our_user_alone(backend: Backend) -> None:
     before = os.umask(0)
     try:
-        insert(world.store(), new_sandbox())
+        insert(backend.store(), new_sandbox())
     finally:
         os.umask(before)
-    folder = file_of(world).parent
+    folder = file_of(backend).parent
     assert mode(folder) == 0o700
     assert {path.name: mode(path) for path in folder.iterdir()} == dict.fromkeys(
         ("paddock.db", "paddock.db-shm", "paddock.db-wal", "paddock.db.lock"), 0o600
     )
 
 
-def test_a_folder_that_was_there_keeps_its_mode(world: World) -> None:
-    folder = file_of(world).parent
+def test_a_folder_that_was_there_keeps_its_mode(backend: Backend) -> None:
+    folder = file_of(backend).parent
     folder.mkdir(mode=0o750)
-    world.store()
+    backend.store()
     assert mode(folder) == 0o750
 
 
-def test_connections_are_set_up(world: World) -> None:
-    world.store()
-    with world.database() as database, database.reading() as connection:
+def test_connections_are_set_up(backend: Backend) -> None:
+    backend.store()
+    with backend.database() as database, database.reading() as connection:
         pragmas = ("journal_mode", "synchronous", "foreign_keys", "busy_timeout")
         scalar_ones = [connection.exec_driver_sql(f"PRAGMA {pragma}").scalar_one() for pragma in pragmas]
     assert scalar_ones == ["wal", 1, 1, 5000]
@@ -91,32 +91,32 @@ def test_other_urls_are_refused_with_those_that_work(url: str) -> None:
     assert "sqlite:////path/to/file" in str(refusal(SqlStore(url).open))
 
 
-def test_a_folder_in_its_place(world: World) -> None:
-    file_of(world).mkdir(parents=True)
-    error = str(refusal(world.store))
+def test_a_folder_in_its_place(backend: Backend) -> None:
+    file_of(backend).mkdir(parents=True)
+    error = str(refusal(backend.store))
     assert "is a folder; name a file in it, such as" in error
-    assert list(file_of(world).iterdir()) == []
+    assert list(file_of(backend).iterdir()) == []
 
 
-def test_a_file_in_its_folders_place(world: World) -> None:
-    file_of(world).parent.write_text("mine")
-    assert "check that its folder exists" in str(refusal(world.store))
-    assert file_of(world).parent.read_text() == "mine"
+def test_a_file_in_its_folders_place(backend: Backend) -> None:
+    file_of(backend).parent.write_text("mine")
+    assert "check that its folder exists" in str(refusal(backend.store))
+    assert file_of(backend).parent.read_text() == "mine"
 
 
-def test_a_file_that_is_no_database(world: World) -> None:
-    file_of(world).parent.mkdir()
-    file_of(world).write_bytes(b"my dear diary, " * 1000)
-    assert "not a paddock database" in str(refusal(world.store))
-    assert file_of(world).read_bytes() == b"my dear diary, " * 1000
+def test_a_file_that_is_no_database(backend: Backend) -> None:
+    file_of(backend).parent.mkdir()
+    file_of(backend).write_bytes(b"my dear diary, " * 1000)
+    assert "not a paddock database" in str(refusal(backend.store))
+    assert file_of(backend).read_bytes() == b"my dear diary, " * 1000
 
 
-def test_a_damaged_database(world: World) -> None:
-    store = world.store()
+def test_a_damaged_database(backend: Backend) -> None:
+    store = backend.store()
     insert(store, *(new_sandbox(f"b{number}", spec={"x": "y" * 500}) for number in range(200)))
     store.close()
-    size = file_of(world).stat().st_size
-    with file_of(world).open("r+b") as file:
+    size = file_of(backend).stat().st_size
+    with file_of(backend).open("r+b") as file:
         file.seek(8192)
         file.write(os.urandom(size - 8192))
     error = str(refusal(lambda: (store.open(), store.list("Sandbox"))))
@@ -124,48 +124,48 @@ def test_a_damaged_database(world: World) -> None:
     assert "restore a backup" in error
 
 
-def test_a_damaged_value(world: World) -> None:
-    store = world.store()
+def test_a_damaged_value(backend: Backend) -> None:
+    store = backend.store()
     insert(store, new_sandbox())
-    with contextlib.closing(sqlite3.connect(file_of(world))) as raw, raw:
+    with contextlib.closing(sqlite3.connect(file_of(backend))) as raw, raw:
         raw.execute("UPDATE objects SET spec = '{'")
     assert "damaged value" in str(refusal(lambda: store.get("Sandbox", "default", "box")))
 
 
 @pytest.mark.parametrize("existing", [True, False], ids=["file", "folder"])
 def test_what_may_not_be_written(open_folder: Path, existing: bool) -> None:
-    world = World(f"sqlite:///{open_folder / 'paddock.db'}")
-    path = file_of(world)
+    backend = Backend(f"sqlite:///{open_folder / 'paddock.db'}")
+    path = file_of(backend)
     try:
         if existing:
-            insert(world.store(), new_sandbox())
-            world.stores.pop().close()
+            insert(backend.store(), new_sandbox())
+            backend.stores.pop().close()
             path.chmod(0o444)
         before = path.read_bytes() if existing else None
         open_folder.chmod(0o555)
-        child = world.child("unprivileged", NOBODY)
+        child = backend.child("unprivileged", NOBODY)
         says = child.says()
         assert "not writable; give paddock's user" in says
         assert (path.read_bytes() if path.exists() else None) == before
     finally:
         open_folder.chmod(0o755)
-        world.end()
+        backend.end()
 
 
 def test_a_file_that_becomes_unwritable_shows_in_ping(open_folder: Path) -> None:
     """SQLite itself would only notice at the next new connection."""
-    world = World(f"sqlite:///{open_folder / 'paddock.db'}")
+    backend = Backend(f"sqlite:///{open_folder / 'paddock.db'}")
     try:
-        store = world.store()
+        store = backend.store()
         assert store.ping() == ""
-        shutil.move(file_of(world), open_folder / "moved.db")
+        shutil.move(file_of(backend), open_folder / "moved.db")
         assert "check that its folder exists" in store.ping()
     finally:
-        world.end()
+        backend.end()
 
 
-def test_a_full_disk_is_said_and_nothing_written(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    store = world.store()
+def test_a_full_disk_is_said_and_nothing_written(backend: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = backend.store()
     insert(store, new_sandbox("kept"))
     store.close()
     monkeypatch.setattr("controller.store.sqlite._PRAGMAS", ("journal_mode=WAL", "max_page_count=40"))
@@ -178,21 +178,21 @@ def test_a_full_disk_is_said_and_nothing_written(world: World, monkeypatch: pyte
     insert(store, new_sandbox("small"))
 
 
-def test_too_little_room_shows_in_ping(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    store = world.store()
+def test_too_little_room_shows_in_ping(backend: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = backend.store()
     monkeypatch.setattr("controller.store.sqlite._MIN_FREE_BYTES", 1 << 80)
     assert "disk full" in store.ping()
 
 
-def test_a_migration_elsewhere_that_never_ends(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_migration_elsewhere_that_never_ends(backend: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("controller.store.sqlite.MIGRATION_WAIT_SECONDS", 0.0)
-    with world.database() as database, database.migrating():
-        assert "a migration by another process" in str(refusal(world.store))
+    with backend.database() as database, database.migrating():
+        assert "a migration by another process" in str(refusal(backend.store))
 
 
-def test_questions_about_several_have_few_texts_and_right_answers(world: World) -> None:
+def test_questions_about_several_have_few_texts_and_right_answers(backend: Backend) -> None:
     """The driver keeps the plan of each text, for every connection: with a text for each number that is megabytes."""
-    store, requested = world.store(), set[str]()
+    store, requested = backend.store(), set[str]()
 
     def note(_connection: object, _cursor: object, statement: str, *_: object) -> None:
         requested.add(statement)

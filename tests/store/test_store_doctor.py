@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from controller.store.doctor import inspect_store
-from tests.contract.store_worlds import insert, new_sandbox
+from tests.contract.store_backends import insert, new_sandbox
 from tests.migrated import open_store
 
 

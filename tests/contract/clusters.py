@@ -1,4 +1,4 @@
-"""Worlds of the scheduler contract: a cluster of hosts, and somebody who breaks them."""
+"""Clusters of the scheduler contract: hosts, and somebody who breaks them."""
 
 import contextlib
 import uuid
@@ -14,7 +14,7 @@ from tests.fakes.scheduler import FakeScheduler, fake_cluster
 from tests.lab.fleet import Fleet, FleetHost, fleet
 
 
-class World(Protocol):
+class Cluster(Protocol):
     """`names` are the hosts', all of them up, active and fit at the begin of a test."""
 
     names: tuple[str, ...]
@@ -26,7 +26,7 @@ class World(Protocol):
     def remove_out_of_band(self, uid: str) -> None: ...
 
 
-class FakeWorld:
+class FakeCluster:
     def __init__(self) -> None:
         self._fake = fake_cluster()
         self.names = tuple(host.name for host in self._fake.hosts())
@@ -45,7 +45,7 @@ class FakeWorld:
         self._fake.remove_out_of_band(uid)
 
 
-class SwarmWorld:
+class SwarmCluster:
     """The first host's engine is asked; the others may be stopped."""
 
     def __init__(self, hosts: Fleet) -> None:
@@ -103,25 +103,25 @@ def swarm() -> Iterator[Fleet]:
         yield hosts
 
 
-def placement(world: World, share: float = 0.01, **fields: object) -> Placement:
+def placement(cluster: Cluster, share: float = 0.01, **fields: object) -> Placement:
     """Return a new placement that reserves this share of a host's memory."""
-    size = min(host.memory_bytes for host in world.scheduler.hosts())
+    size = min(host.memory_bytes for host in cluster.scheduler.hosts())
     return Placement(str(uuid.uuid4()), 1, int(size * share) >> 20 << 20, 10, **fields)  # type: ignore[arg-type]
 
 
-def state(world: World, uid: str) -> PlacementState | None:
+def state(cluster: Cluster, uid: str) -> PlacementState | None:
     """Return the state of a placement, None if there is none."""
     return next(
-        (placed_record.state for placed_record in world.scheduler.list() if placed_record.placement.uid == uid), None
+        (placed_record.state for placed_record in cluster.scheduler.list() if placed_record.placement.uid == uid), None
     )
 
 
-def becomes(world: World, uid: str, true: Callable[[PlacementState], bool]) -> PlacementState:
+def becomes(cluster: Cluster, uid: str, true: Callable[[PlacementState], bool]) -> PlacementState:
     """Wait until the placement's state is so, and return it."""
     observed: list[PlacementState] = []
 
     def so() -> bool:
-        now = state(world, uid)
+        now = state(cluster, uid)
         observed[:] = [now] if now is not None else []
         return now is not None and true(now)
 
@@ -132,8 +132,8 @@ def becomes(world: World, uid: str, true: Callable[[PlacementState], bool]) -> P
     return observed[0]
 
 
-def placed_on(world: World, uid: str) -> str:
+def placed_on(cluster: Cluster, uid: str) -> str:
     """Wait until it is placed; return the host."""
-    observed = becomes(world, uid, lambda now: isinstance(now, Placed))
+    observed = becomes(cluster, uid, lambda now: isinstance(now, Placed))
     assert isinstance(observed, Placed)
     return observed.host

@@ -1,4 +1,4 @@
-"""Worlds of the engine contract: an engine, and somebody at the host who does things past Paddock."""
+"""Hosts of the engine contract: an engine, and somebody at the host who does things past Paddock."""
 
 import contextlib
 import io
@@ -272,7 +272,7 @@ class DockerHand:
         self._api.close()
 
 
-class World:
+class EngineHost:
     """One engine under test, with a wake that tests wait on instead of sleeping."""
 
     def __init__(self, instance_id: str, engine: Engine, streams: Streams, hand: Hand) -> None:
@@ -306,7 +306,7 @@ class World:
             if not self._woken.wait_for(holds, seconds):
                 raise AssertionError(f"not so within {seconds:g} s; the view is {self.engine.observe()}")
 
-    def settled(self) -> "World":
+    def settled(self) -> "EngineHost":
         """Wait for the first look, and for what the engine has to say of itself."""
         self.until(lambda: not self.engine.observe().blind and self.engine.observe().facts.cpus)
         return self
@@ -391,15 +391,15 @@ def new_instance_id() -> str:
 
 
 @contextlib.contextmanager
-def fake_world() -> Iterator[World]:
+def fake_host() -> Iterator[EngineHost]:
     instance_id = new_instance_id()
     engine = FakeEngine(instance_id, clock=HandClock())
-    yield World(instance_id, engine, engine, engine)
+    yield EngineHost(instance_id, engine, engine, engine)
     engine.close()
 
 
 @contextlib.contextmanager
-def docker_world(base_url: str = SOCKET, *, hand: DockerHand | None = None, **options: Any) -> Iterator[World]:
+def docker_host(base_url: str = SOCKET, *, hand: DockerHand | None = None, **options: Any) -> Iterator[EngineHost]:
     instance_id = new_instance_id()
     hand = hand or DockerHand()
     folder = tempfile.mkdtemp(prefix="paddock-users-")
@@ -409,11 +409,11 @@ def docker_world(base_url: str = SOCKET, *, hand: DockerHand | None = None, **op
         return DockerEngine(instance_id, base_url=base_url, clock=WallClock(), **options)
 
     engine = make()
-    world = World(instance_id, engine, engine.streams, hand)
-    world.remake = make
+    host = EngineHost(instance_id, engine, engine.streams, hand)
+    host.remake = make
     try:
-        yield world
+        yield host
     finally:
-        world.engine.close()
+        host.engine.close()
         hand.clean(instance_id)
         shutil.rmtree(folder, ignore_errors=True)

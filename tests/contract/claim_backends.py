@@ -21,7 +21,7 @@ from controller.ports.fleet import SINGLE, Fleet
 from controller.service.objects.claims import Claims
 from controller.store.sql_store import SqlStore
 from tests.conftest import HandClock
-from tests.contract.store_worlds import insert
+from tests.contract.store_backends import insert
 from tests.instance_states import instance_state
 from tests.snapshots import snapshot_with
 

@@ -25,12 +25,12 @@ from tests.migrated import place_migrated
 
 BACKENDS = ["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)]
 # For what does not depend on SQL, SQLite alone will do.
-both_stores = pytest.mark.parametrize("world", BACKENDS, indirect=True)
+both_stores = pytest.mark.parametrize("backend", BACKENDS, indirect=True)
 _EMPTY: list[str] = []  # schemas on PostgreSQL that are migrated and hold nothing
 
 
 @dataclass
-class World:
+class Backend:
     """One database of one test. Stores and processes made here end with the test."""
 
     url: str
@@ -131,20 +131,20 @@ def _run(*arguments: Any) -> None:
 
 
 @contextmanager
-def make_world(backend: str, folder: Path, *, new: bool = False) -> Iterator[World]:
+def make_backend(dialect: str, folder: Path, *, new: bool = False) -> Iterator[Backend]:
     """A database that is empty and migrated. `new`: there is nothing yet, on SQLite not even the folder."""
-    if backend == "sqlite":
+    if dialect == "sqlite":
         path = folder / "store" / "paddock.db"
-        world = World(f"sqlite:///{path}" if new else place_migrated(path))
+        backend = Backend(f"sqlite:///{path}" if new else place_migrated(path))
     else:
         empty = _EMPTY.pop() if _EMPTY and not new else f"test_{uuid.uuid4().hex}"
-        world = World(os.environ["PADDOCK_TEST_POSTGRES"], schema=empty)
+        backend = Backend(os.environ["PADDOCK_TEST_POSTGRES"], schema=empty)
     well = False
     try:
-        yield world
+        yield backend
         well = True
     finally:
-        world.end(keep=well and not new)
+        backend.end(keep=well and not new)
 
 
 def new_sandbox(name: str = "box", namespace: str = "default", uid: str = "", **fields: Any) -> StoredObject:
