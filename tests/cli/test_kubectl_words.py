@@ -1,12 +1,14 @@
 """Commands, flags and fields as kubectl's and docker's users write them."""
 
 import json
+import threading
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 
+from controller.cli.text.progress import Waiting, pulls_shown
 from controller.kinds.runtime.images import ImagePull
 from controller.version import VERSION
 from tests.cli.conftest import Run
@@ -288,3 +290,26 @@ def test_bytes_of_a_pull_are_shown_while_it_is_waited_for(
     assert "other/y:1" not in printed
     served.set_ready()
     assert "Pulling" not in paddock("describe", "sb/quickstart").stdout
+
+
+class SlowImages:
+    """A connection whose answer comes only once the wait for it is over."""
+
+    def __init__(self) -> None:
+        self.asked, self.over, self.answers = threading.Event(), threading.Event(), 0
+
+    def get(self, _path: str) -> dict[str, Any]:
+        self.asked.set()
+        self.over.wait()
+        threading.Event().wait(0.2)
+        self.answers += 1
+        return {"items": []}
+
+
+def test_the_last_question_of_pulls_ends_with_the_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("controller.cli.text.progress._PULLS_SECONDS", 0.01)
+    client = SlowImages()
+    with pulls_shown(client, Waiting(None)):  # type: ignore[arg-type]  # the part of it that is asked
+        client.asked.wait()
+        client.over.set()
+    assert client.answers == 1, "its connection would be used after the client is closed"

@@ -77,6 +77,19 @@ class GatewayProcess:
         message = {"type": "config", "config": to_json(config), "listening": sorted(self.sockets)}
         assert self.child is not None
         self.child.send({**message, **({"used": used} if used is not None else {})})
+        self._wait_for_configuration()
+
+    def _wait_for_configuration(self) -> None:
+        """Wait until the process has taken what it was sent: it answers a connection that was sent after it."""
+        assert self.child is not None
+        own_connection, connection = socket.socketpair()
+        with own_connection:
+            with connection:
+                message = {"type": "connect", "user": asdict(User("default", "configured")), "target": ""}
+                self.child.send(message, [connection.fileno()])
+            own_connection.settimeout(60)
+            own_connection.sendall(b"GET /configured HTTP/1.1\r\nHost: gateway\r\n\r\n")
+            assert own_connection.recv(1)
 
     def listen(self, name: str, *targets: str) -> None:
         """Give a sandbox a listener, and let it use these sources."""

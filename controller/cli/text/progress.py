@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 _AFTER_SECONDS = 1.0
 _PULLS_SECONDS = 1.0
+_LAST_ANSWER_SECONDS = 5.0
 
 
 class Waiting:
@@ -146,6 +147,8 @@ def pulls_shown(client: "Connection", waiting: Waiting) -> Iterator[None]:
         yield
     finally:
         is_over.set()
+        # The client is closed next: a question under way would be sent on a connection that nobody closes.
+        asking.join(_LAST_ANSWER_SECONDS)
 
 
 @contextmanager

@@ -14,7 +14,7 @@ CASES = [("1 2", "3"), ("20 22", "42"), ("-5 5", "0")]
 SUBMISSIONS = {
     "ann": "print(sum(map(int, input().split())))",
     "ben": "a, b = map(int, input().split()); print(abs(a) + abs(b))",
-    "eve": "while True: pass",
+    "eve": "import time; time.sleep(10**6)",
     "kim": "waste = bytearray(10**9); print(3)",
 }
 
@@ -25,7 +25,7 @@ def grade(paddock: Paddock, program: str) -> str:
     with paddock.sandboxes.create(cpu="500m", memory="64Mi", pids=32, lifetime=300) as sandbox:
         sandbox.files.write("program.py", program)
         for case_input, expected in CASES:
-            result = sandbox.exec(["python3", "program.py"], stdin=case_input, timeout=3, max_output_bytes=10_000)
+            result = sandbox.exec(["python3", "program.py"], stdin=case_input, timeout=10, max_output_bytes=10_000)
             if result.timed_out:
                 trouble = ", out of time"
                 break  # it would be so again
