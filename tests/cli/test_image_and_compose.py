@@ -96,6 +96,9 @@ def test_images_are_listed_pulled_built_and_pushed(paddock: Run, served: ApiStac
     assert "COPY a /a" in built.stderr
     assert paddock("image", "push", "registry.example/a:1").exit_code == 0
     assert "registry.example/a:1" in served.images.remote
+    done = paddock("image", "delete", TOOL, "registry.example/a:1")
+    assert done.stdout.splitlines() == [f"{TOOL} deleted", "registry.example/a:1 deleted"], done.output
+    assert [row.split()[0] for row in paddock("image", "list").stdout.splitlines()] == ["IMAGE", "paddock/base:1"]
 
 
 def test_image_errors_are_messages(paddock: Run, served: ApiStack, tmp_path: Path) -> None:
@@ -105,6 +108,9 @@ def test_image_errors_are_messages(paddock: Run, served: ApiStack, tmp_path: Pat
     done = paddock("image", "build", "-t", "a:1", str(tmp_path))
     assert (done.exit_code, "Dockerfile:2:1: ADD: may fetch from a network; write COPY" in done.stderr) == (1, True)
     assert paddock("image", "build", "-t", "a:1", str(tmp_path), "--build-arg", "A").exit_code == 2
+    done = paddock("image", "delete", "registry.example/none:1")
+    assert (done.exit_code, done.stdout) == (1, "")
+    assert "registry.example/none:1" in done.stderr
 
 
 def test_a_refused_up_loses_no_ended_service(paddock: Run, served: ApiStack, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Images of hosts: list, pull, build, push."""
+"""Images of hosts: list, pull, build, push, delete."""
 
 import json
 import os
@@ -69,6 +69,10 @@ class Images:
         query = [("tag", tag), ("dockerfile", dockerfile), *_at(host)]
         query += [("arg", f"{name}={value}") for name, value in (arguments or {}).items()]
         return self._work("build", query, _pack(folder), progress)
+
+    def delete(self, image: str, *, host: str = "") -> None:
+        """Delete an image by one of its names. Raises Refused: a container uses it, or you may not."""
+        self._connection.request("POST", "images/delete", params=dict([("image", image), *_at(host)]))
 
     def _work(
         self, what: str, query: Sequence[tuple[str, str]], body: Iterable[bytes] | None, progress: Progress

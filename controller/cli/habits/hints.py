@@ -96,7 +96,7 @@ ELSEWHERE = {
     "rename": "a sandbox keeps its name; write `paddock fork OLD --name-prefix NEW`, and delete the old one",
     "resume": _START,
     "rm": _REMOVE,
-    "rmi": _DOCKER_IMAGES,
+    "rmi": "write `paddock image delete IMAGE`",
     "save": _DOCKER_IMAGES,
     "scout": "write `make audit` in Paddock's folder",
     "search": _DOCKER_IMAGES,
@@ -156,7 +156,7 @@ SUBCOMMANDS: Mapping[str, Mapping[str, str]] = {
         "wait": "write `paddock compose ps`, then `paddock wait --for=condition=Finished sandbox/SANDBOX`",
         "watch": "files are not synchronised; write `paddock cp`, or bind the folder (`volumes:`)",
     },
-    "image": {"rmi": "write `docker rmi IMAGE` on the host"},
+    "image": {"rmi": "write `paddock image delete IMAGE`"},
 }
 # Of `compose`, `up` and `down`.
 COMPOSE: Mapping[str, str] = {
@@ -174,7 +174,7 @@ COMPOSE: Mapping[str, str] = {
     "--parallel": "leave it out",
     "--project-directory": "paths begin at the file; write `paddock compose -f FOLDER/compose.yaml up`",
     "--pull": "write `paddock image pull IMAGE` first",
-    "--rmi": "images are the engine's; write `docker rmi IMAGE` on the host",
+    "--rmi": "write `paddock image delete IMAGE`",
     "--scale": _COMPOSE_SCALE,
     "--watch": "files are not synchronised; write `paddock cp`, or bind the folder (`volumes:`)",
 }
@@ -218,7 +218,6 @@ _ARGUMENTS: Mapping[str, Mapping[str, str]] = {
         "inspect": "write `docker image inspect IMAGE` on the host",
         "load": "write `docker load` on the host",
         "prune": "write `docker image prune` on the host",
-        "rm": "write `docker rmi IMAGE` on the host",
         "save": "write `docker save IMAGE` on the host",
         "tag": "write `docker tag` on the host",
     },

@@ -16,7 +16,7 @@ from controller.cli.text.progress import image_work
 
 @click.group("image", cls=Group)
 def image_() -> None:
-    """List, pull, build and push images.
+    """List, pull, build, push and delete images.
 
     The list is that of all hosts. The others work on the host of the daemon that is asked, unless --host names one.
     """
@@ -111,6 +111,18 @@ def build(ctx: click.Context, folder: str, tag: str, dockerfile: str, arguments:
     except OSError as error:
         raise CliError(f"{folder}: {error.strerror}; name a folder that you can read") from error
     say(f"{tag} built ({built.get('id', '')})")
+
+
+@image_.command("delete")
+@click.argument("images", nargs=-1, required=True, metavar="IMAGE ...")
+@_host
+@click.pass_context
+def delete(ctx: click.Context, images: Sequence[str], host: str) -> None:
+    """Delete images, each by one of its names; one that a container uses stays. Needs the role admin."""
+    client = Images(connect(ctx))
+    for image in images:
+        client.delete(image, host=host)
+        say(f"{image} deleted")
 
 
 def _digest(image: dict[str, list[str]]) -> str:

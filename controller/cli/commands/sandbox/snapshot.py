@@ -119,7 +119,7 @@ def export(ctx: click.Context, name: str, file: Path, with_image: bool, namespac
         with suppress(OSError):
             part.unlink()
         raise
-    say(f"sandboxsnapshot.paddock/{name} exported to {file} ({file.stat().st_size >> 20} MiB)")
+    say(f"sandboxsnapshot.paddock/{name} exported to {file} ({_rounded(file.stat().st_size)})")
 
 
 @snapshot_.command("import")
@@ -148,10 +148,15 @@ def sandbox_of(word: str) -> str:
 
 
 def _size(status: dict[str, Any]) -> str:
+    return f"{_rounded(sum(status.get('sizeBytes', {}).values()))} in {status.get('files', 0)} files"
+
+
+def _rounded(size_bytes: int) -> str:
+    """Return a size in whole KiB, from 10 MiB on in whole MiB, rounded up."""
     from controller.kinds.common.quantity import format_bytes
 
-    total = sum(status.get("sizeBytes", {}).values())
-    return f"{format_bytes(-(-total // 1024) << 10)} in {status.get('files', 0)} files"
+    unit_bits = 10 if size_bytes < 10 << 20 else 20
+    return format_bytes(-(-size_bytes >> unit_bits) << unit_bits)
 
 
 def _pieces(source: Any) -> Iterator[bytes]:
