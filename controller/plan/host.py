@@ -12,7 +12,7 @@ from controller.kinds.common.tracked_map import changed_keys, tracked
 from controller.kinds.planning.instance_record import Instance
 from controller.kinds.planning.instance_state import InstanceState
 from controller.kinds.planning.plan import Plan, StatusWrite, Writes
-from controller.kinds.planning.snapshot import Sandbox, Snapshot
+from controller.kinds.planning.snapshot import DesiredObjects, Sandbox, Snapshot
 from controller.kinds.quota import Amount
 from controller.kinds.sandbox import FINALIZER
 from controller.plan.base.backoff import fold
@@ -60,21 +60,21 @@ def plan(snapshot: Snapshot, policy: Policy, policy_version: str, memo: Memo | N
 def _reconcile_sandboxes(builder: PlanBuilder) -> None:
     """Decide for all sandboxes and pool members; those that need capacity are left pending."""
     snapshot, memo = builder.snapshot, builder.memo
-    members = _members(snapshot, memo)
+    members = _members(snapshot.desired, snapshot.instances, memo)
     launch.limit_starts(builder, snapshot, members)
     for sandbox_, key in _unsettled(snapshot, members, memo, builder.wakes):
         if not wake_queue.is_skipped(builder, sandbox_):
             _reconcile_sandbox(builder, sandbox_, key)
 
 
-def _members(snapshot: Snapshot, memo: Memo) -> Mapping[str, Sandbox]:
+def _members(desired: DesiredObjects, instances: Mapping[str, Instance], memo: Memo) -> Mapping[str, Sandbox]:
     """Return the warm and retired members of all pools in the form of sandboxes, by uid."""
-    if not snapshot.desired.pools:
+    if not desired.pools:
         return {}
     return {
-        uid: memo.member(snapshot.desired.pools[pool], snapshot.instances[uid])
-        for pool, uids in index_of(snapshot.instances).members.items()
-        if pool in snapshot.desired.pools
+        uid: memo.member(desired.pools[pool], instances[uid])
+        for pool, uids in index_of(instances).members.items()
+        if pool in desired.pools
         for uid in uids
     }
 
@@ -121,7 +121,8 @@ def _unsettled(
     observed, host = snapshot.observed, _host_key(snapshot, memo)
     memo.forget_networks(observed.networks)
     models = snapshot.models.gateway.sandboxes
-    unmeasured, unresolved_hosts = disk_limit.unmeasured(snapshot), snapshot.measured.unresolved_hosts
+    unmeasured = disk_limit.unmeasured(observed, snapshot.measured)
+    unresolved_hosts = snapshot.measured.unresolved_hosts
     changed_uids = snapshot.progress.results.keys() | disk_limit.over_limit(snapshot)
     changed_uids |= changed_keys(memo.unmeasured, unmeasured) | changed_keys(memo.unresolved, unresolved_hosts)
     probed, activity, now = snapshot.measured.probes, snapshot.measured.activity, snapshot.now

@@ -7,7 +7,7 @@ from controller.kinds.common.owner_reference import owner_uids
 from controller.kinds.meta import Condition
 from controller.kinds.modelserver import StoredModelServer
 from controller.kinds.planning.plan import StatusWrite
-from controller.kinds.planning.snapshot import ModelView, Sandbox, Snapshot
+from controller.kinds.planning.snapshot import DesiredObjects, ModelView, Sandbox
 from controller.kinds.provider import READY, condition_of
 from controller.plan.base.plan_builder import PlanBuilder
 from controller.plan.base.status_json import dated
@@ -20,41 +20,43 @@ def reconcile_model_servers(builder: PlanBuilder) -> None:
     snapshot = builder.snapshot
     if not snapshot.models.servers:
         return
-    owned = owned_sandboxes(snapshot, builder.memo.owned)
+    owned = owned_sandboxes(snapshot.models, snapshot.desired, builder.memo.owned)
     builder.memo.owned = {uid: sandbox.obj.uid for uid, sandbox in owned.items()}
     for uid, server in snapshot.models.servers.items():
-        new_status = _status(server, owned.get(uid), snapshot)
+        new_status = _status(server, owned.get(uid), snapshot.models, snapshot.now)
         if new_status != server.obj.status:
             builder.statuses.append(StatusWrite(server.obj.ref, new_status))
 
 
-def owned_sandboxes(snapshot: Snapshot, known_sandboxes: Mapping[str, str] | None = None) -> dict[str, Sandbox]:
+def owned_sandboxes(
+    models: ModelView, desired: DesiredObjects, known_sandboxes: Mapping[str, str] | None = None
+) -> dict[str, Sandbox]:
     """Return the sandbox of each server, by the server's uid. `known_sandboxes` of earlier passes are looked at first.
 
     Servers without one are left out.
     """
     by_server = {
-        server: snapshot.desired.sandboxes[uid]
+        server: desired.sandboxes[uid]
         for server, uid in (known_sandboxes or {}).items()
-        if server in snapshot.models.servers and uid in snapshot.desired.sandboxes
+        if server in models.servers and uid in desired.sandboxes
     }
     missing = {
         (stored_server.obj.namespace, sandbox_name(stored_server.obj.name)): uid
-        for uid, stored_server in snapshot.models.servers.items()
+        for uid, stored_server in models.servers.items()
         if uid not in by_server
     }
     if missing:
-        for sandbox in snapshot.desired.sandboxes.values():
+        for sandbox in desired.sandboxes.values():
             server = missing.get((sandbox.obj.namespace, sandbox.obj.name))
             if server is not None and server in owner_uids(sandbox.obj):
                 by_server[server] = sandbox
     return by_server
 
 
-def _status(server: StoredModelServer, sandbox: Sandbox | None, snapshot: Snapshot) -> dict[str, Any]:
+def _status(server: StoredModelServer, sandbox: Sandbox | None, models: ModelView, now: float) -> dict[str, Any]:
     obj = server.obj
     fields = {"observedGeneration": obj.generation}
-    ready = dated(_ready(server, sandbox, snapshot.models), condition_of(obj) or None, obj.generation, snapshot.now)
+    ready = dated(_ready(server, sandbox, models), condition_of(obj) or None, obj.generation, now)
     return {**fields, **({"sandbox": sandbox.obj.name} if sandbox else {}), "conditions": [ready]}
 
 

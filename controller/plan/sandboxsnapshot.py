@@ -12,7 +12,7 @@ from typing import Any
 from controller.kinds.meta import Condition, StoredObject, stored_condition
 from controller.kinds.observed.observed import Container, State
 from controller.kinds.planning.capture import CaptureRequest
-from controller.kinds.planning.snapshot import FleetView, PlanningRules, Sandbox, Snapshot
+from controller.kinds.planning.snapshot import DesiredObjects, FleetView, PlanningRules, Sandbox, Snapshot
 from controller.kinds.quota import HardQuota
 from controller.kinds.runtime.snapshot import SnapshotContent
 from controller.kinds.sandbox import Template
@@ -168,7 +168,7 @@ def _steps(
             yield Status(
                 obj, Condition(CAPTURED, "True", CAPTURED, summary), status_fields(content, snapshot.fleet.host)
             )
-        yield from _expired(obj, content, snapshot, wakes)
+        yield from _expired(obj, content, snapshot.desired, wakes, now=snapshot.now)
         return
     if is_captured(obj):
         yield from _changed(
@@ -184,7 +184,7 @@ def _steps(
             yield from _changed(obj, Condition(CAPTURED, "Unknown", failed.reason, failed.message), warns=True)
             return
     if obj.spec.get("imported"):
-        yield from _changed(obj, _importing(obj, view, snapshot, wakes))
+        yield from _changed(obj, _importing(obj, view, snapshot.fleet, wakes, now=snapshot.now))
         return
     sandbox = sandboxes.get((obj.namespace, _sandbox_name(obj)))
     used_bytes = sum(content.total_bytes for content in view.contents.values() if content.namespace == obj.namespace)
@@ -198,14 +198,14 @@ def _steps(
     yield Capture(obj, request)
 
 
-def _importing(obj: StoredObject, view: View, snapshot: Snapshot, wakes: list[float]) -> Condition:
+def _importing(obj: StoredObject, view: View, fleet: FleetView, wakes: list[float], now: float) -> Condition:
     """Return the condition of an import without files: under way, or cut off with its daemon or its request."""
-    due = obj.created_at + (_IMPORT_ELSEWHERE_SECONDS if snapshot.fleet.shares_store else _IMPORT_SECONDS)
-    is_late = snapshot.now >= due and obj.uid not in view.importing
+    due = obj.created_at + (_IMPORT_ELSEWHERE_SECONDS if fleet.shares_store else _IMPORT_SECONDS)
+    is_late = now >= due and obj.uid not in view.importing
     if is_late or obj.uid in view.cut_off:
         message = "its archive was not read to the end, as the daemon ended meanwhile; delete it, and import it again"
         return Condition(CAPTURED, "False", "ImportCutOff", message)
-    wakes.append(max(due, snapshot.now + 30.0))
+    wakes.append(max(due, now + 30.0))
     return Condition(CAPTURED, "Unknown", "Importing", "waits for its archive")
 
 
@@ -265,22 +265,21 @@ def _is_starting(container: Container) -> bool:
     return not container.started_at
 
 
-def _expired(obj: StoredObject, content: SnapshotContent, snapshot: Snapshot, wakes: list[float]) -> Iterator[Step]:
+def _expired(
+    obj: StoredObject, content: SnapshotContent, desired: DesiredObjects, wakes: list[float], now: float
+) -> Iterator[Step]:
+    """Yield the deletion of a snapshot whose time is over, or that ends with its sandbox."""
     ttl = obj.spec.get("ttlSeconds")
     if ttl is not None:
         due = content.captured_at + float(ttl)
-        if snapshot.now >= due:
+        if now >= due:
             yield Request(obj, "its ttlSeconds are over")
-            wakes.append(snapshot.now + 30.0)  # while something begins from it
+            wakes.append(now + 30.0)  # while something begins from it
             return
         wakes.append(due)
-    if (
-        obj.spec.get("reclaimPolicy") == "Delete"
-        and content.source_uid
-        and content.source_uid not in snapshot.desired.sandboxes
-    ):
+    if obj.spec.get("reclaimPolicy") == "Delete" and content.source_uid and content.source_uid not in desired.sandboxes:
         yield Request(obj, "its sandbox is gone", unless=content.source_uid)
-        wakes.append(snapshot.now + 30.0)
+        wakes.append(now + 30.0)
 
 
 def _periodic(view: View, snapshot: Snapshot, wakes: list[float]) -> Iterator[Step]:
@@ -305,7 +304,9 @@ def _periodic(view: View, snapshot: Snapshot, wakes: list[float]) -> Iterator[St
             continue
         if snapshot.now >= due:
             due = snapshot.now + rule.every_seconds
-            yield from _next(sandbox.obj, periodic, rule.keep_last, view=view, snapshot=snapshot, due=due)
+            yield from _next(
+                sandbox.obj, periodic, rule.keep_last, view=view, rules=snapshot.rules, due=due, now=snapshot.now
+            )
         wakes.append(due)
 
 
@@ -315,15 +316,16 @@ def _next(
     keep_last: int,
     *,
     view: View,
-    snapshot: Snapshot,
+    rules: PlanningRules,
     due: float,
+    now: float,
 ) -> Iterator[Step]:
     """Yield the next snapshot of a sandbox; in a full namespace its oldest one gives way, unless it is the only one."""
-    most = _most_snapshots(sandbox, snapshot.rules)
+    most = _most_snapshots(sandbox, rules)
     stored = [obj for obj in view.objects.values() if obj.namespace == sandbox.namespace]
     count = len(stored)
     if most is None or count < most:
-        yield Create(sandbox, f"{sandbox.name[:36]}-{int(snapshot.now):x}", most)
+        yield Create(sandbox, f"{sandbox.name[:36]}-{int(now):x}", most)
         return
     if any(obj.deleted_at is not None for obj in stored):
         return  # there is room in a moment

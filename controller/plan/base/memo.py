@@ -345,7 +345,8 @@ class Memo:
     def subnets(self, snapshot: Snapshot) -> set[str]:
         """Return the subnets in use or assigned; the caller adds those that it assigns in this pass."""
         if self.used_addresses.snapshot is not snapshot:
-            self.used_addresses = Taken(snapshot, taken_subnets(snapshot))
+            subnets = taken_subnets(snapshot.instances.values(), snapshot.observed.networks.values())
+            self.used_addresses = Taken(snapshot, subnets)
         return self.used_addresses.subnets
 
     def user_id(self, snapshot: Snapshot, uid: str, policy: Policy) -> int:
@@ -354,8 +355,9 @@ class Memo:
         if own_ids is None:
             return 0
         if ids.snapshot is not snapshot:
-            ids.snapshot, ids.holders = snapshot, dict.fromkeys(user_ids.in_use(snapshot), "")
-            ids.last = ids.last or user_ids.newest(snapshot)
+            ids.snapshot = snapshot
+            ids.holders = dict.fromkeys(user_ids.in_use(snapshot.instances, snapshot.observed.containers), "")
+            ids.last = ids.last or user_ids.newest(snapshot.instances)
         user_id = ids.chosen.get(uid, 0)
         if user_id not in own_ids or ids.holders.get(user_id, uid) != uid:
             user_id = user_ids.next_free(own_ids, ids.holders, ids.last)

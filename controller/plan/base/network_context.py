@@ -1,7 +1,7 @@
 """Network state of one object's container: its sealed network and its egress container, as recorded and as seen."""
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 from controller.kinds.common.labels import egress_uid, local_name, peers_name, public_name, sealed_name
@@ -160,18 +160,13 @@ def _bridges(observed: Observation, obj: StoredObject) -> tuple[Network, ...]:
     return tuple(network for network in candidates if network is not None and network.uid == obj.uid)
 
 
-def taken_subnets(snapshot: Snapshot) -> set[str]:
+def taken_subnets(instances: Collection[Instance], networks: Collection[Network]) -> set[str]:
     """Return all subnets in use or recorded."""
-    recorded = {
-        instance.state.network.subnet for instance in snapshot.instances.values() if instance.state.network.subnet
-    }
-    shared = {
-        instance.state.network.peers_subnet
-        for instance in snapshot.instances.values()
-        if instance.state.network.peers_subnet
-    }
-    shared |= {network.subnet for network in snapshot.observed.networks.values() if network.role == peers.ROLE}
-    observed = {network.subnet for network in snapshot.observed.networks.values()}
+    recorded = {instance.state.network.subnet for instance in instances if instance.state.network.subnet}
+    shared = {instance.state.network.peers_subnet for instance in instances if instance.state.network.peers_subnet}
+    shared |= {network.subnet for network in networks if network.role == peers.ROLE}
+    observed = {network.subnet for network in networks}
+    # A shared bridge is larger than a sandbox's own: each block in it is taken.
     return recorded | observed | {block for peers_subnet in shared for block in egress.parts(peers_subnet)}
 
 

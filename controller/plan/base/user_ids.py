@@ -1,24 +1,23 @@
 """User ids in use, and the next one that is free."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping, Sequence
 from itertools import chain
 
-from controller.kinds.planning.snapshot import Snapshot
+from controller.kinds.observed.observed import Container
+from controller.kinds.planning.instance_record import Instance
 from controller.kinds.runtime.user_ids import IdRange, own_id
 from controller.plan.base.instance_index import index_of
 
 
-def in_use(snapshot: Snapshot) -> set[int]:
+def in_use(instances: Mapping[str, Instance], containers_by_uid: Mapping[str, Sequence[Container]]) -> set[int]:
     """Return the ids of all records, and of all containers, whoever they belong to."""
-    recorded = set(index_of(snapshot.instances).user_ids.values())
-    return recorded | {
-        own_id(container.user) for containers in snapshot.observed.containers.values() for container in containers
-    }
+    recorded = set(index_of(instances).user_ids.values())
+    return recorded | {own_id(container.user) for containers in containers_by_uid.values() for container in containers}
 
 
-def newest(snapshot: Snapshot) -> int:
+def newest(instances: Mapping[str, Instance]) -> int:
     """Return the id that was assigned last, as far as the records tell; 0 if none was."""
-    ids, instances = index_of(snapshot.instances).user_ids, snapshot.instances
+    ids = index_of(instances).user_ids
     return max(((instances[uid].created_at, user_id) for uid, user_id in ids.items()), default=(0.0, 0))[1]
 
 

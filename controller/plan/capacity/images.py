@@ -12,6 +12,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from controller.kinds.observed.observed import Observation
+from controller.kinds.planning.instance_record import Instance
 from controller.kinds.planning.snapshot import Snapshot
 from controller.kinds.runtime import agent
 from controller.kinds.runtime.agent import AgentRuntime
@@ -68,7 +70,7 @@ def prune(
         return Pruning({})
     # It is iterated twice.
     runtimes = tuple(runtimes)
-    ids = _used_images(snapshot) | {runtime.image for runtime in runtimes}
+    ids = _used_images(snapshot.instances.values(), snapshot.observed) | {runtime.image for runtime in runtimes}
     names = {egress.IMAGE, agent.IMAGE, *(name for spec in specs for name in images_named(spec))}
     unused = [
         image
@@ -115,10 +117,10 @@ def images_named(spec: Any) -> Iterator[str]:
             yield from images_named(element)
 
 
-def _used_images(snapshot: Snapshot) -> set[str]:
+def _used_images(instances: Iterable[Instance], observed: Observation) -> set[str]:
     """Return the ids of images that containers are made of, or that are pinned for containers to come."""
-    image_ids = {container.image_id for group in snapshot.observed.containers.values() for container in group}
-    return image_ids | {instance.state.container.image_id for instance in snapshot.instances.values()}
+    image_ids = {container.image_id for containers in observed.containers.values() for container in containers}
+    return image_ids | {instance.state.container.image_id for instance in instances}
 
 
 def _means(name: str, image: HostImage) -> bool:

@@ -16,11 +16,11 @@ from collections.abc import Iterator
 
 from controller.kinds.common.labels import is_container_name
 from controller.kinds.meta import Event, ObjectRef
-from controller.kinds.observed.observed import Container, State
+from controller.kinds.observed.observed import Container, Observation, State
 from controller.kinds.planning.action import PauseContainer, RemoveContainer
 from controller.kinds.planning.outcome import Ok
 from controller.kinds.planning.plan import Deferral, Group
-from controller.kinds.planning.snapshot import Snapshot
+from controller.kinds.planning.snapshot import PassProgress, Snapshot, SweepRules
 from controller.plan.base.backoff import waits
 from controller.plan.base.sightings import Sightings, Sweep
 
@@ -36,7 +36,7 @@ _EMPTY = "the store holds no sandbox at all: if that is right, remove it manuall
 def sweep(snapshot: Snapshot, sightings: Sightings) -> Sweep:
     """Decide about every container without an object. A blind view says nothing, and ends every grace."""
     decisions = Sweep()
-    _take_in_results(decisions, snapshot, sightings)
+    _take_in_results(decisions, snapshot.progress, sightings, snapshot.now)
     if snapshot.observed.blind:
         sightings.since = {}
         return decisions
@@ -75,7 +75,7 @@ def _decide(decisions: Sweep, snapshot: Snapshot, sightings: Sightings, orphans:
     now = snapshot.now
     rules = snapshot.rules.sweep
     withheld = rules.withheld or ("" if snapshot.desired.sandboxes else _EMPTY)
-    room = _room(snapshot)
+    room = _most_at_once(snapshot.observed, rules)
     next_sweep = sightings.swept_at + rules.grace_seconds
     resting = waits(now, next_sweep, rules.grace_seconds)
     for orphan in sorted(orphans, key=lambda orphan: (sightings.since[orphan.id], orphan.id)):
@@ -83,7 +83,7 @@ def _decide(decisions: Sweep, snapshot: Snapshot, sightings: Sightings, orphans:
         if orphan.uid in snapshot.fleet.unmoved_uids and not rules.withheld:
             _wait(decisions, orphan, "OrphanKept", _UNMOVED, None)
         elif orphan.uid in snapshot.fleet.moved_uids and not rules.withheld:
-            _remove(decisions, snapshot, sightings, orphan, _MOVED)
+            _remove(decisions, sightings, orphan, _MOVED, now)
         elif orphan.uid in snapshot.fleet.moved_uids and orphan.state is State.RUNNING:
             _freeze(decisions, orphan)
         elif withheld:
@@ -98,25 +98,25 @@ def _decide(decisions: Sweep, snapshot: Snapshot, sightings: Sightings, orphans:
             )
         else:
             sightings.swept_at = now
-            _remove(decisions, snapshot, sightings, orphan)
+            _remove(decisions, sightings, orphan, f"{_NO_OBJECT} for {rules.grace_seconds:g} s", now)
 
 
-def _room(snapshot: Snapshot) -> int:
+def _most_at_once(observed: Observation, rules: SweepRules) -> int:
     """Return the number of containers that one sweep may remove."""
-    count = sum(len(containers) for containers in snapshot.observed.containers.values())
-    return max(1, int(count * snapshot.rules.sweep.share))
+    count = sum(len(containers) for containers in observed.containers.values())
+    return max(1, int(count * rules.share))
 
 
 def _wait(decisions: Sweep, container: Container, reason: str, message: str, until: float | None) -> None:
     decisions.deferrals.append(Deferral(_ref(container), reason, message, until))
 
 
-def _remove(decisions: Sweep, snapshot: Snapshot, sightings: Sightings, container: Container, why: str = "") -> None:
+def _remove(decisions: Sweep, sightings: Sightings, container: Container, why: str, now: float) -> None:
     """Remove one orphan. The event is stored with the plan, before the removal, so that it always leaves a trace."""
-    ref, why = _ref(container), why or f"{_NO_OBJECT} for {snapshot.rules.sweep.grace_seconds:g} s"
+    ref = _ref(container)
     action = RemoveContainer(container.uid, container.name, container.id, why)
     decisions.groups.append(Group(ref, container.generation, deleting=True, actions=(action,)))
-    decisions.events.append(Event(ref, "Warning", "Orphaned", f"{action} ({why})", snapshot.now))
+    decisions.events.append(Event(ref, "Warning", "Orphaned", f"{action} ({why})", now))
     sightings.removing[container.uid] = ref
 
 
@@ -127,18 +127,18 @@ def _freeze(decisions: Sweep, container: Container) -> None:
     decisions.groups.append(Group(_ref(container), container.generation, deleting=True, actions=(pause,)))
 
 
-def _take_in_results(decisions: Sweep, snapshot: Snapshot, sightings: Sightings) -> None:
+def _take_in_results(decisions: Sweep, progress: PassProgress, sightings: Sightings, now: float) -> None:
     """Add the results of removals; a result stays in the snapshot until a pass that reported it was stored."""
-    pending = snapshot.progress.results.keys() | snapshot.progress.in_flight
+    pending = progress.results.keys() | progress.in_flight
     sightings.removing = {uid: ref for uid, ref in sightings.removing.items() if uid in pending}
     for uid, ref in sightings.removing.items():
-        result = snapshot.progress.results.get(uid)
+        result = progress.results.get(uid)
         for action, outcome in result.done if result is not None else ():
             if isinstance(outcome, Ok):
                 decisions.removed += 1
             else:
                 message = f"{action}: {outcome.message}"
-                decisions.events.append(Event(ref, "Warning", outcome.reason, message, snapshot.now))
+                decisions.events.append(Event(ref, "Warning", outcome.reason, message, now))
 
 
 def _ref(container: Container) -> ObjectRef:

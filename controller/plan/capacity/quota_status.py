@@ -1,11 +1,12 @@
 """Statuses of quotas, and the change of each quota between two snapshots (for `diff`)."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from controller.kinds.meta import Condition
-from controller.kinds.planning.snapshot import Snapshot
+from controller.kinds.planning.instance_record import Instance
+from controller.kinds.planning.snapshot import FleetView, Snapshot
 from controller.kinds.quota import KIND, OBJECTS, RESOURCES, Amount, HardQuota, StoredQuota
 from controller.plan.base.ledger import CapacityLedger
 from controller.plan.base.status_json import dated
@@ -78,16 +79,11 @@ def exceeded(bound: QuotaBound, usage: Usage) -> str:
     return ", ".join(over)
 
 
-def _over_hosts(snapshot: Snapshot) -> Mapping[str, Amount]:
+def _over_hosts(instances: Iterable[Instance], fleet: FleetView) -> Mapping[str, Amount]:
     """Return what all hosts hold of each namespace, and this one ("")."""
-    reserved = reserved_amounts(snapshot.instances.values())
-    return {
-        **reserved,
-        **{
-            namespace: reserved.get(namespace, Amount()) + amount
-            for namespace, amount in snapshot.fleet.elsewhere.items()
-        },
-    }
+    reserved, elsewhere = reserved_amounts(instances), fleet.elsewhere
+    over_hosts = {namespace: reserved.get(namespace, Amount()) + amount for namespace, amount in elsewhere.items()}
+    return {**reserved, **over_hosts}
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +97,8 @@ class Movement:
 
 def movements(before: Snapshot, after: Snapshot) -> Iterator[Movement]:
     """Yield the quotas whose use differs afterwards, with the limits in force then."""
-    was, will = _over_hosts(before), _over_hosts(after)
+    was = _over_hosts(before.instances.values(), before.fleet)
+    will = _over_hosts(after.instances.values(), after.fleet)
     limits = bounds(after.rules.quotas.values(), after.observed.facts, after.fleet.host)
     for namespace, namespace_bounds in sorted(limits.items()):
         old, new = was.get(namespace, Amount()), will.get(namespace, Amount())

@@ -2,7 +2,7 @@
 
 from controller.kinds.meta import StoredObject
 from controller.kinds.planning.instance_record import Instance
-from controller.kinds.planning.snapshot import Pool, Snapshot
+from controller.kinds.planning.snapshot import DesiredObjects, PassProgress, Pool, Snapshot
 from controller.kinds.quota import Amount, amount_of, pool_scope
 from controller.kinds.runtime.container import Limits
 from controller.kinds.sandbox import SandboxSpec
@@ -33,10 +33,12 @@ def admits_growth(snapshot: Snapshot, pool: Pool, member: Instance, reserves: Li
     )
 
 
-def waits_behind_shortage(snapshot: Snapshot, obj: StoredObject, spec: SandboxSpec) -> bool:
+def waits_behind_shortage(
+    progress: PassProgress, desired: DesiredObjects, obj: StoredObject, spec: SandboxSpec
+) -> bool:
     """Return True if a new sandbox has to wait for a pending one of the same or a higher priority; all are older."""
-    for shortage in snapshot.progress.shortages:
-        pending = snapshot.desired.sandboxes.get(shortage.uid)
+    for shortage in progress.shortages:
+        pending = desired.sandboxes.get(shortage.uid)
         if pending is None or pending.spec is None or pending.spec.priority < spec.priority or not shortage.holds_up:
             continue
         if shortage.scope == "host" or (shortage.scope == "namespace" and pending.obj.namespace == obj.namespace):

@@ -29,6 +29,7 @@ from controller.kinds.planning.action import (
     UpdateLimits,
     WakeContainer,
 )
+from controller.kinds.planning.instance_record import Instance
 from controller.kinds.planning.outcome import Ok
 from controller.kinds.planning.plan import Deferral, Plan
 from controller.kinds.planning.snapshot import DesiredObjects, PassProgress, Pool, Result, Sandbox, Snapshot
@@ -82,7 +83,7 @@ def forecast_all(snapshot: Snapshot, uids: Set[str], policy: Policy) -> tuple[Ma
     rounds = _ROUNDS + _ROUNDS_A_MEMBER * (len(members) + sum(_warm(pool) for pool in pools.values()))
     for _ in range(min(rounds, _MOST_ROUNDS)):
         host_plan = plan(world, policy, version, memo)
-        whose = _whose(world, host_plan, forecasts)
+        whose = _whose(world.instances, host_plan, forecasts)
         _note(forecasts, host_plan, whose)
         world = _after(world, host_plan, ids)
         moving = any(group.ref.uid in whose for group in host_plan.groups)
@@ -96,9 +97,9 @@ def _warm(pool: Pool) -> int:
     return pool.spec.warm_replicas if pool.spec else 0
 
 
-def _whose(world: Snapshot, host_plan: Plan, forecasts: Mapping[str, Forecast]) -> Mapping[str, str]:
+def _whose(instances: Mapping[str, Instance], host_plan: Plan, forecasts: Mapping[str, Forecast]) -> Mapping[str, str]:
     """Return the uid of the forecast that each uid belongs to: the object's own, and for a member its pool's."""
-    rows = (*world.instances.values(), *host_plan.writes.instances)
+    rows = (*instances.values(), *host_plan.writes.instances)
     members = {row.uid: row.parent_uid for row in rows if row.parent_uid in forecasts}
     return {**{uid: uid for uid in forecasts}, **members}
 

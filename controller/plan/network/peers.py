@@ -9,10 +9,10 @@ from dataclasses import replace
 
 from controller.kinds.common.labels import container_labels, peers_name
 from controller.kinds.meta import Condition
-from controller.kinds.observed.observed import Container
+from controller.kinds.observed.observed import Container, Observation
 from controller.kinds.planning.action import Action, ConnectNetwork, CreateContainer, DisconnectNetwork
 from controller.kinds.planning.instance_state import InstanceState
-from controller.kinds.planning.snapshot import Snapshot
+from controller.kinds.planning.snapshot import DesiredObjects
 from controller.kinds.runtime.network import EnsureNetwork, Network
 from controller.plan.base.reconcile_context import Decision, ReconcileContext, replace_if_changed
 from controller.plan.network import egress
@@ -107,22 +107,19 @@ def ready(context: ReconcileContext, own_condition: Condition) -> Condition:
     return replace(own_condition, message=message)
 
 
-def deserted(snapshot: Snapshot) -> list[Network]:
+def deserted(desired: DesiredObjects, observed: Observation) -> list[Network]:
     """Return the shared bridges that no sandbox asks for, and nothing is attached to."""
     shared_networks = [
-        network for network in snapshot.observed.networks.values() if network.role == policy.ROLE and not network.uid
+        network for network in observed.networks.values() if network.role == policy.ROLE and not network.uid
     ]
     if not shared_networks:
         return []
-    sandboxes = snapshot.desired.sandboxes.values()
+    sandboxes = desired.sandboxes.values()
     namespaces = {
         sandbox.obj.namespace for sandbox in sandboxes if sandbox.spec and sandbox.spec.network.peers == "Allowed"
     }
     used_names = {
-        name
-        for containers in snapshot.observed.containers.values()
-        for container in containers
-        for name in container.networks
+        name for containers in observed.containers.values() for container in containers for name in container.networks
     }
     return [
         network for network in shared_networks if network.namespace not in namespaces and network.name not in used_names

@@ -20,7 +20,7 @@ def sweep(builder: PlanBuilder, snapshot: Snapshot, memo: Memo) -> None:
     owners = (snapshot.desired.sandboxes, snapshot.instances, snapshot.observed.containers)
     owned = (network for network in snapshot.observed.networks.values() if network.uid)
     strays = [network for network in owned if not any(network.uid in some for some in owners)]
-    strays += peers.deserted(snapshot)
+    strays += peers.deserted(snapshot.desired, snapshot.observed)
     if not strays and not memo.stray_networks:
         return
     now, grace = snapshot.now, snapshot.rules.sweep.grace_seconds

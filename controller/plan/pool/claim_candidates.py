@@ -110,41 +110,39 @@ def ready_key(spec: SandboxSpec, template: Template, namespace: str, policy: Pol
 
 
 def launched_cold(
-    snapshot: Snapshot, sandbox: Sandbox, decision: Decision, before: InstanceState, policy: Policy
+    desired: DesiredObjects, sandbox: Sandbox, decision: Decision, before: InstanceState, *, policy: Policy, now: float
 ) -> Decision:
-    """Return the decision to create a container.
+    """Return the decision to create a container, with the reason of the cold start.
 
-    With the reason of the cold start, and an event if a pool could have served.
-
-    A pool's own members are not launched for anybody.
+    An event tells it if a pool could have served. A pool's own members are not launched for anybody.
     """
     if sandbox.obj.kind != "Sandbox":
         return decision
-    why = cold(snapshot, sandbox, policy)
+    why = cold_start_reason(desired, sandbox, policy)
     decision = replace(
         decision, state=replace(decision.state, claim=replace(decision.state.claim, launch="Cold", launch_reason=why))
     )
-    if before.claim.launch or not _could_be_warm(snapshot, sandbox):
+    if before.claim.launch or not _could_be_warm(desired, sandbox):
         return decision
-    return decision.with_event(Event(sandbox.obj.ref, "Normal", "ColdStart", why, snapshot.now))
+    return decision.with_event(Event(sandbox.obj.ref, "Normal", "ColdStart", why, now))
 
 
-def _could_be_warm(snapshot: Snapshot, sandbox: Sandbox) -> bool:
+def _could_be_warm(desired: DesiredObjects, sandbox: Sandbox) -> bool:
     """Return True if a pool could have served it when it was created: only then are members claimed."""
     if sandbox.spec is None or sandbox.obj.generation != 1:
         return False
-    pools = pools_for(snapshot.desired, sandbox.obj, sandbox.spec)
+    pools = pools_for(desired, sandbox.obj, sandbox.spec)
     return any(pool.obj.created_at <= sandbox.obj.created_at for pool in pools)
 
 
-def cold(snapshot: Snapshot, sandbox: Sandbox, policy: Policy) -> str:
+def cold_start_reason(desired: DesiredObjects, sandbox: Sandbox, policy: Policy) -> str:
     """Return the reason why a sandbox was started without a pool, for its status."""
     spec = sandbox.spec
     if spec is None or spec.template_ref is None:
         return "its template is its own; pools have members of a SandboxTemplate"
     if spec.pool_policy == "Never":
         return "poolPolicy is Never"
-    pools = pools_for(snapshot.desired, sandbox.obj, spec)
+    pools = pools_for(desired, sandbox.obj, spec)
     if not pools:
         return f"there is no SandboxPool of template `{spec.template_ref.name}`"
     message = [f"pool `{pool.obj.name}` {_missing(pool, sandbox, policy)}" for pool in pools]

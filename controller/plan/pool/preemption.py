@@ -5,11 +5,11 @@ leaving still holds its capacity: that may be all that is needed.
 """
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from controller.kinds.planning.instance_record import RETIRED
-from controller.kinds.planning.snapshot import Pool, Snapshot
+from controller.kinds.planning.instance_record import RETIRED, Instance
+from controller.kinds.planning.snapshot import Pool
 from controller.plan.base.instance_index import index_of
 from controller.plan.base.plan_builder import PlanBuilder
 from controller.plan.pool.sandboxpool import Member, Turnover
@@ -22,7 +22,11 @@ def in_order(pools: Iterable[Pool]) -> list[Pool]:
 
 
 def give_way(
-    builder: PlanBuilder, snapshot: Snapshot, pool: Pool, turnover: Turnover, members: Sequence[Member]
+    builder: PlanBuilder,
+    instances: Mapping[str, Instance],
+    pool: Pool,
+    turnover: Turnover,
+    members: Sequence[Member],
 ) -> Turnover:
     """Return the pool's turnover in view of pending objects: no new members, and perhaps one member less."""
     scopes = _scopes_to_yield_to(builder, pool)
@@ -34,7 +38,7 @@ def give_way(
         for member in members
         if member.instance.uid not in leaving_uids and member.instance.reserves.pids
     ]
-    all_members = (snapshot.instances[uid] for uid in index_of(snapshot.instances).all_members())
+    all_members = (instances[uid] for uid in index_of(instances).all_members())
     leaving_members = [member for member in all_members if member.role == RETIRED and member.reserves.pids]
     # What is being removed may be all that is needed: wait for it.
     is_room_coming = any(

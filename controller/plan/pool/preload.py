@@ -3,13 +3,14 @@
 A pool has its image on the host before anybody claims from it: its members pull it, or the pool if it keeps none warm.
 """
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 from controller.kinds.planning.action import BuildImage, PullImage
 from controller.kinds.planning.instance_record import Instance
 from controller.kinds.planning.outcome import Ok, Waiting
 from controller.kinds.planning.plan import Group
-from controller.kinds.planning.snapshot import PassProgress, Pool, Snapshot
+from controller.kinds.planning.snapshot import PassProgress, Pool
 from controller.plan.base.backoff import CALL_LONGEST_SECONDS, call_delay_seconds, lacks_image, waits
 from controller.plan.base.events import result_events
 from controller.plan.base.members import member_spec
@@ -30,9 +31,9 @@ def single_flight(builder: PlanBuilder, context: ReconcileContext, decision: Dec
     if not pulls or context.rendered is None:
         return decision
     image = context.rendered.template_fields.get("image", "")
-    if _has_container(snapshot, image):
+    if _has_container(snapshot.instances, image):
         return decision  # it is here by now: another pull only checks it
-    if _is_being_fetched(builder, snapshot, image):
+    if _is_being_fetched(builder, image):
         decision = replace(decision, actions=(), until=snapshot.now + _RETRY_SECONDS)
         if context.state.backoff.failure is not None and lacks_image(context.state.backoff.failure):
             return decision  # it says why the last pull failed
@@ -94,9 +95,9 @@ def _begin_pull(builder: PlanBuilder, pool: Pool, prior: Fetch) -> Fetch:
         return prior
     rendered = render(spec, pool.template, name=pool.obj.name, uid=pool.obj.uid, policy=policy)
     prior = replace(prior, image=rendered.template_fields.get("image", ""))
-    if _has_container(snapshot, prior.image):
+    if _has_container(snapshot.instances, prior.image):
         return replace(prior, is_here=True, message="")
-    if _is_being_fetched(builder, snapshot, prior.image):
+    if _is_being_fetched(builder, prior.image):
         builder.wakes.append(snapshot.now + _RETRY_SECONDS)
         return prior
     builder.pulling.add(prior.image)
@@ -106,15 +107,13 @@ def _begin_pull(builder: PlanBuilder, pool: Pool, prior: Fetch) -> Fetch:
     return prior
 
 
-def _has_container(snapshot: Snapshot, image: str) -> bool:
+def _has_container(instances: Mapping[str, Instance], image: str) -> bool:
     """Return True if a container of this image exists."""
-    return any(
-        instance.state.container.image_id for instance in snapshot.instances.values() if _is_of_image(instance, image)
-    )
+    return any(instance.state.container.image_id for instance in instances.values() if _is_of_image(instance, image))
 
 
-def _is_being_fetched(builder: PlanBuilder, snapshot: Snapshot, image: str) -> bool:
-    in_flight = snapshot.progress.in_flight
+def _is_being_fetched(builder: PlanBuilder, image: str) -> bool:
+    snapshot, in_flight = builder.snapshot, builder.snapshot.progress.in_flight
     busy_instances = (instance for instance in snapshot.instances.values() if instance.uid in in_flight)
     return image in builder.pulling or any(
         not instance.state.container.id for instance in busy_instances if _is_of_image(instance, image)

@@ -74,7 +74,7 @@ def reconcile_pool(builder: PlanBuilder, pool: Pool) -> None:
         host=snapshot.fleet.host,
     )
     builder.events += pressure.retirement_events(pool.obj.ref, turnover.to_retire, snapshot.host.pressure, snapshot.now)
-    turnover = preemption.give_way(builder, snapshot, pool, turnover, members)
+    turnover = preemption.give_way(builder, snapshot.instances, pool, turnover, members)
     if places_left is not None and pool.spec is not None and (turnover.new or builder.granted[uid]):
         # Other hosts may add members at the same time: the store checks the maximum once more as it writes.
         builder.ceilings.append(Ceiling(replicas_scope(uid), Amount(sandboxes=pool.spec.max_replicas or 0)))
@@ -152,7 +152,8 @@ def _bounded_by_whole(builder: PlanBuilder, pool: Pool) -> tuple[Pool, int | Non
     if uid == pool.obj.uid or spec is None or spec.max_replicas is None:
         return pool, None
     warm = max(0, spec.warm_replicas - builder.queued[uid])
-    places_left = spec.max_replicas - replicas(builder.snapshot, uid) - builder.granted[uid] - builder.queued[uid]
+    count = replicas(builder.snapshot.fleet, builder.snapshot.instances, uid)
+    places_left = spec.max_replicas - count - builder.granted[uid] - builder.queued[uid]
     return replace(pool, spec=spec.model_copy(update={"max_replicas": None, "warm_replicas": warm})), places_left
 
 

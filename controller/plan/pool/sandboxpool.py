@@ -17,7 +17,7 @@ from controller.kinds.observed.observed import Container, State
 from controller.kinds.planning.instance_record import RETIRED, WARM, Instance
 from controller.kinds.planning.instance_state import ClaimRecord, ContainerRecord, InstanceState
 from controller.kinds.planning.plan import Retirement, Warm
-from controller.kinds.planning.snapshot import Pool, Sandbox, Snapshot
+from controller.kinds.planning.snapshot import FleetView, Pool, Sandbox, Snapshot
 from controller.kinds.quota import Amount, replicas_scope
 from controller.kinds.sandboxpool import whole_key, whole_uid
 from controller.plan.base.backoff import lacks_image, waits
@@ -391,7 +391,7 @@ def place(snapshot: Snapshot, sandbox: Sandbox, granted: Mapping[str, int]) -> t
             continue
         uid, name = whole_key(pool.obj)
         most = pool.spec.max_replicas
-        if most is None or replicas(snapshot, uid) + granted.get(uid, 0) < most:
+        if most is None or replicas(snapshot.fleet, snapshot.instances, uid) + granted.get(uid, 0) < most:
             return uid, ""
         full = full or (uid, f"pool `{name}` is at its maxReplicas of {most}")
     if full is not None:
@@ -399,10 +399,10 @@ def place(snapshot: Snapshot, sandbox: Sandbox, granted: Mapping[str, int]) -> t
     return "", f"poolPolicy is Require, and there is no SandboxPool of template `{spec.template_ref.name}`; apply one"
 
 
-def replicas(snapshot: Snapshot, uid: str) -> int:
+def replicas(fleet: FleetView, instances: Mapping[str, Instance], uid: str) -> int:
     """Return the number of warm, leaving and claimed members of a whole pool over all hosts, as far as a bound asks."""
-    elsewhere = snapshot.fleet.pools_elsewhere.get(replicas_scope(uid), Amount())
-    return index_of(snapshot.instances).counts_by_whole_pool.get(uid, 0) + elsewhere.sandboxes
+    elsewhere = fleet.pools_elsewhere.get(replicas_scope(uid), Amount())
+    return index_of(instances).counts_by_whole_pool.get(uid, 0) + elsewhere.sandboxes
 
 
 def claimable_members(pool: Pool, members: Iterable[Member]) -> Iterator[Warm]:

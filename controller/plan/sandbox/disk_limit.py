@@ -9,8 +9,9 @@ from dataclasses import replace
 
 from controller.kinds.common.quantity import format_bytes
 from controller.kinds.meta import Condition
+from controller.kinds.observed.observed import Observation
 from controller.kinds.planning.instance_state import DiskExcess, InstanceState
-from controller.kinds.planning.snapshot import DesiredObjects, Snapshot
+from controller.kinds.planning.snapshot import DesiredObjects, Measurements, Snapshot
 from controller.plan.base.reconcile_context import ALIVE, ReconcileContext
 from controller.policy.container.disk import in_memory
 from controller.policy.sandbox import disk_limit
@@ -34,14 +35,14 @@ def over_limit(snapshot: Snapshot) -> frozenset[str]:
     )
 
 
-def unmeasured(snapshot: Snapshot) -> Mapping[str, str]:
+def unmeasured(observed: Observation, measured: Measurements) -> Mapping[str, str]:
     """Return why the writable layers of objects can't be measured, by uid; usually none."""
-    troubles = {id_: layer.trouble for id_, layer in snapshot.measured.layers.items() if layer.trouble}
+    troubles = {id_: layer.trouble for id_, layer in measured.layers.items() if layer.trouble}
     if not troubles:
         return {}
     return {
         container.uid: troubles[container.id]
-        for containers in snapshot.observed.containers.values()
+        for containers in observed.containers.values()
         for container in containers
         if container.id in troubles
     }

@@ -11,7 +11,6 @@ from dataclasses import replace
 from controller.kinds.planning.action import Action, CreateContainer, StartContainer
 from controller.kinds.planning.instance_record import Instance
 from controller.kinds.planning.instance_state import InstanceState
-from controller.kinds.planning.snapshot import Snapshot
 from controller.kinds.runtime.container import ContainerConfig
 from controller.plan.base.plan_builder import PlanBuilder
 from controller.plan.base.reconcile_context import Decision, ReconcileContext
@@ -21,17 +20,20 @@ REASON = "GpusInUse"
 _AGAIN_SECONDS = 30.0
 
 
-def stale(snapshot: Snapshot, uid: str, rendered: Rendered | None, state: InstanceState) -> bool:
-    """Return True if a stopped container of that object has devices that it may not be started with."""
-    listed = snapshot.observed.facts.gpus
+def has_stale_devices(
+    instances: Mapping[str, Instance], uid: str, rendered: Rendered | None, state: InstanceState, listed: Sequence[str]
+) -> bool:
+    """Return True if a stopped container of that object has devices that it may not be started with.
+
+    `listed` are the devices that the operator lists.
+    """
     if not listed or rendered is None or not rendered.config.gpus:
         return False
     requested = rendered.config.gpus_named
     if requested and set(state.container.gpus) != set(requested):
         return True
-    return not state.container.gpus or not set(state.container.gpus) <= set(listed) - _devices_of_others(
-        snapshot.instances, uid
-    )
+    free_devices = set(listed) - _devices_of_others(instances, uid)
+    return not state.container.gpus or not set(state.container.gpus) <= free_devices
 
 
 def assign(builder: PlanBuilder, context: ReconcileContext, decision: Decision) -> Decision:

@@ -70,7 +70,9 @@ def context_with(
         short_of=snapshot.host.pressure.critical,
         written_bytes=layer.used_bytes or 0,
         unmeasured=layer.trouble,
-        stale_gpus=gpus.stale(snapshot, uid, rendered, state),
+        stale_gpus=gpus.has_stale_devices(
+            snapshot.instances, uid, rendered, state, listed=snapshot.observed.facts.gpus
+        ),
         lost_runtime=drift.lost_runtime(ranked[0] if ranked else None, snapshot.observed.facts),
         volumes=bound.volumes_to_reclaim(snapshot.desired, sandbox),
         replaced_volumes=bound.replaced(snapshot.desired, sandbox),

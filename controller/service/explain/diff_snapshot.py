@@ -67,7 +67,9 @@ def with_claims(world: Snapshot, desired: Sequence[Sandbox], policy: Policy) -> 
 
 def _claimed_member(world: Snapshot, sandbox: Sandbox, policy: Policy) -> Instance | None:
     """Return the row of the member that it would claim, as it would be then."""
-    if sandbox.spec is None or shortages.waits_behind_shortage(world, sandbox.obj, sandbox.spec):
+    if sandbox.spec is None or shortages.waits_behind_shortage(
+        world.progress, world.desired, sandbox.obj, sandbox.spec
+    ):
         return None
     for pool, member in claim_candidates.candidates(world, sandbox.obj, sandbox.spec):
         if pool.template is None or not claim_candidates.fits(world.observed, pool, member, sandbox.spec, policy):

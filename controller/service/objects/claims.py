@@ -106,7 +106,7 @@ class Claims:
         """Return the first free member that fits, and its new reservation."""
         facts = self._facts()
         policy = with_profiles(fitted(self._policy, facts), profiles_in(transaction))
-        if shortages.waits_behind_shortage(last, obj, spec):
+        if shortages.waits_behind_shortage(last.progress, last.desired, obj, spec):
             return None
         for pool, member in _still_members(transaction, self._candidates(last, obj, spec)):
             if not claim_candidates.fits(last.observed, pool, member, spec, policy) or pool.template is None:
