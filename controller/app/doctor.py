@@ -10,14 +10,12 @@ from controller.api.fleet.tls import FleetFilesError, seconds_left
 from controller.app.fleet_tls import make_fleet_tls
 from controller.build import build_hash
 from controller.engine.kernel.host_users import read_overlaps
-from controller.engine.kernel.package_hosts import read_package_hosts
 from controller.engine.observe.doctor import (
     group_exists,
     read_engine_facts,
     read_folder_facts,
     read_kernel_facts,
     read_socket_facts,
-    read_volume_facts,
 )
 from controller.kinds.host import build_of
 from controller.kinds.observed.doctor import (
@@ -39,7 +37,6 @@ from controller.store.doctor import inspect_store
 from controller.version import VERSION
 
 _TIMEOUT_SECONDS, _DAY_SECONDS = 5.0, 86_400.0
-_MOST_NAMES = 4
 _UP = {Liveness.UP: True, Liveness.DOWN: False, Liveness.UNKNOWN: None}
 
 
@@ -64,9 +61,7 @@ def examine(settings: Settings) -> tuple[Finding, ...]:
         DoctorFacts(
             local=local,
             engine=engine,
-            kernel=read_kernel_facts(
-                clock, root_dir=engine.facts.root_dir, state_dir=settings.state_dir, names=_names(settings)
-            ),
+            kernel=read_kernel_facts(clock, root_dir=engine.facts.root_dir, state_dir=settings.state_dir),
             engine_socket=read_socket_facts(settings.docker_host.removeprefix("unix://")),
             daemon_socket=read_socket_facts(str(settings.socket)),
             store=store,
@@ -82,26 +77,15 @@ def examine(settings: Settings) -> tuple[Finding, ...]:
             socket_group=group,
             socket_group_exists=not group or group_exists(group),
             pressure_scale=settings.pressure_scale,
-            allowed_runtimes=settings.runtimes,
             gpu_devices=settings.gpu_devices,
             host_roots=tuple(read_folder_facts(host_root.path, maps=True) for host_root in settings.host_roots),
             state=read_folder_facts(str(settings.state_dir)),
             secrets=read_folder_facts(str(settings.secrets_dir)),
-            mounts=read_folder_facts(str(settings.mounts_dir)),
-            volumes=read_volume_facts(settings.state_dir / "volumes", settings.volumes_per_namespace_bytes),
             user_ids=settings.sandbox_ids,
             user_ids_held=read_overlaps(user_ids) if (user_ids := settings.user_ids()) else (),
             keeps_sandboxes=settings.is_host,
-            builds_run=settings.image_build == "run",
         )
     )
-
-
-def _names(settings: Settings) -> tuple[str, ...]:
-    """Return some package hosts, as this host's files name them."""
-    hosts = read_package_hosts(settings.package_sources).hosts if settings.is_host else ()
-    exact = (name for name in (*settings.package_hosts, *hosts) if not name.startswith("*."))
-    return tuple(dict.fromkeys(exact))[:_MOST_NAMES]
 
 
 def _inspect_store(settings: Settings, clock: Clock) -> StoreFacts:

@@ -4,19 +4,18 @@ import os
 from dataclasses import replace
 from pathlib import Path
 
-from sqlalchemy import Connection, func, make_url, select, update
+from sqlalchemy import func, make_url, select, update
 from sqlalchemy.exc import SQLAlchemyError
 
 from controller.kinds.host import HOLDING, build_of, lease_of
 from controller.kinds.meta import StoredObject
-from controller.kinds.modelserver import SERVER_LABEL
 from controller.kinds.observed.doctor import FailingCondition, HostSighting, StoreFacts
 from controller.ports import Clock, StoreError
 from controller.store import migrate, rows
 from controller.store.connect import connect
 from controller.store.database import Database
 from controller.store.errors import explain
-from controller.store.schema import meta, objects
+from controller.store.schema import meta
 from controller.store.transaction import list_rows
 
 _NOW = func.extract("epoch", func.clock_timestamp())
@@ -51,7 +50,6 @@ def _look(database: Database) -> StoreFacts:
     with database.reading() as connection:
         schema = migrate.current(connection) or ""
         is_known = not schema or schema in migrate.known_revisions() or migrate.is_open_to(connection, migrate.head())
-        discarding = _discarding(connection) if schema == migrate.head() else ()
     refuses = _refusal(database) if schema else ""
     return StoreFacts(
         database.name,
@@ -59,19 +57,7 @@ def _look(database: Database) -> StoreFacts:
         schema=schema,
         newest=migrate.head(),
         is_supported=is_known,
-        discarding=discarding,
     )
-
-
-def _discarding(connection: Connection) -> tuple[str, ...]:
-    """Return the sandboxes whose suspension loses their files in memory. Specs are canonical text."""
-    query = (
-        select(objects.c.namespace, objects.c.name)
-        .where(objects.c.kind == "Sandbox", objects.c.spec.contains('"onSuspend":"Discard"', autoescape=True))
-        .where(~objects.c.labels.contains(f'"{SERVER_LABEL}"', autoescape=True))
-        .order_by(objects.c.namespace, objects.c.name)
-    )
-    return tuple(f"{namespace}/{name}" for namespace, name in connection.execute(query))
 
 
 def _with_hosts(database: Database, facts: StoreFacts, clock: Clock) -> StoreFacts:

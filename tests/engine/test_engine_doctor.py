@@ -16,7 +16,6 @@ from controller.engine.observe.doctor import (
     read_folder_facts,
     read_kernel_facts,
     read_socket_facts,
-    read_volume_facts,
 )
 from controller.kinds.runtime.network import FirewallState
 from tests.conftest import HandClock
@@ -151,12 +150,3 @@ def test_the_id_map_trial_leaves_nothing(tmpfs: Path) -> None:
     assert read_folder_facts("/proc/tty", maps=True).maps_ids is False  # procfs maps no ids
     assert isinstance(read_folder_facts(str(tmpfs), maps=True).maps_ids, bool)
     assert mounts(tmpfs) == before != []
-
-
-def test_volumes_are_counted(tmp_path: Path) -> None:
-    for name, size in (("a/one.img", 1000), ("b/two.img", 24), ("b/half.new", 7)):
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / name).write_bytes(b"x" * size)
-    volume_facts = read_volume_facts(tmp_path, 1 << 20)
-    assert (volume_facts.count, volume_facts.held_bytes, volume_facts.most_bytes) == (2, 1024, 1 << 20)
-    assert read_volume_facts(tmp_path / "none", 0).count == 0

@@ -1,13 +1,11 @@
 """The store as `paddock doctor` sees it: nothing is made, nothing is migrated."""
 
 import sqlite3
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from controller.store.doctor import inspect_store
-from tests.contract.store_backends import insert, new_sandbox
 from tests.migrated import open_store
 
 
@@ -25,19 +23,6 @@ def test_a_store_in_order_is_left_as_it_is(file: Path) -> None:
     assert store_facts.schema == store_facts.newest != ""
     with sqlite3.connect(file) as after:
         assert after.execute("SELECT * FROM meta").fetchall() == rows
-
-
-def test_sandboxes_that_discard_are_named(tmp_path: Path) -> None:
-    keeps, discards = ({"lifecycle": {"onSuspend": entry}} for entry in ("KeepFiles", "Discard"))
-    server = replace(new_sandbox("s", spec=discards), uid="s", labels={"paddock/model-server": "m"})
-    with open_store(tmp_path) as store:
-        insert(
-            store,
-            replace(new_sandbox("a", spec=keeps), uid="a"),
-            replace(new_sandbox("b", spec=discards), uid="b"),
-            server,
-        )
-    assert inspect_store(f"sqlite:///{tmp_path / 'paddock.db'}").discarding == ("default/b",)
 
 
 def test_none_yet_is_not_made(tmp_path: Path) -> None:

@@ -302,7 +302,11 @@ def _device(image: Path) -> Iterator[str]:
             opened.callback(os.close, fd)
             return fd
 
-        file, control = hold(image), hold("/dev/loop-control")
+        file = hold(image)
+        try:
+            control = hold("/dev/loop-control")
+        except FileNotFoundError as error:
+            raise Refused("this host has no loop devices, which volumes need; `modprobe loop` there") from error
         for attempt in range(_TRIES):
             path = f"/dev/loop{fcntl.ioctl(control, _GET_FREE)}"
             try:

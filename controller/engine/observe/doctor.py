@@ -6,13 +6,9 @@ import errno
 import grp
 import os
 import pwd
-import shutil
-import socket
 import stat
 import subprocess
-import threading
-import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -28,14 +24,13 @@ from controller.engine.mounts.host_folders import system_folder_of
 from controller.engine.usage.host import HostGauge
 from controller.engine.usage.swap import SwapGauge
 from controller.kinds.common import labels as own
-from controller.kinds.observed.doctor import EngineFacts, FolderFacts, KernelFacts, SocketFacts, VolumeFacts
+from controller.kinds.observed.doctor import EngineFacts, FolderFacts, KernelFacts, SocketFacts
 from controller.kinds.runtime.user_ids import SHARED_ID
 from controller.ports import Clock, Firewall, NullMeter
 
 _MOST_SANDBOXES = 1000
 _TIME_ERROR = 5  # adjtimex(2): the clock is not synchronised
 _PACKAGE_SECONDS = 10.0
-_NAMES_SECONDS = 5.0
 _SANDBOX_IDS = Ids(SHARED_ID, SHARED_ID)
 _TIMEX_BYTES = 512  # more than struct timex has on any machine
 
@@ -105,16 +100,11 @@ def read_kernel_facts(
     state_dir: Path,
     firewall: Firewall | None = None,
     root: Path = Path("/"),
-    names: Sequence[str] = (),
 ) -> KernelFacts:
-    """Read the kernel's abilities and the host's free resources. `root` is the parent of /proc and /sys.
-
-    `names` are looked up: which of them this host's name servers know.
-    """
+    """Read the kernel's abilities and the host's free resources. `root` is the parent of /proc and /sys."""
     gauge = HostGauge(clock, proc=root / "proc")
     state = gauge.read(str(_existing(state_dir)))
     net = root / "sys/class/net"
-    resolved_names = resolvable(names)
     guard, resolvers = (firewall or NftFirewall()).guard(), read_private_resolvers(root)
     return KernelFacts(
         root=os.geteuid() == 0,
@@ -126,32 +116,12 @@ def read_kernel_facts(
         dropped_resolvers=tuple(
             resolver for resolver in resolvers if resolver not in guard.resolvers and not guard.message
         ),
-        resolved=tuple(name for name in names if name in resolved_names),
-        unresolved=tuple(name for name in names if name not in resolved_names),
         clock_synchronised=_synchronised(),
         use=gauge.read(root_dir),
         state_disk=state.disk,
         state_inodes=state.inodes,
         swap=SwapGauge(root).read(),
     )
-
-
-def resolvable(names: Sequence[str]) -> frozenset[str]:
-    """Return those of the names that have an address, as this host's name servers say within some seconds."""
-    resolved_names: set[str] = set()
-
-    def look_up(name: str) -> None:
-        with contextlib.suppress(OSError, UnicodeError):
-            if socket.getaddrinfo(name, None):
-                resolved_names.add(name)
-
-    threads = [threading.Thread(target=look_up, args=(name,), daemon=True) for name in names]
-    deadline = time.monotonic() + _NAMES_SECONDS
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(max(0.0, deadline - time.monotonic()))
-    return frozenset(resolved_names)
 
 
 def read_socket_facts(path: str) -> SocketFacts:
@@ -275,25 +245,6 @@ def read_folder_facts(path: str, *, maps: bool = False) -> FolderFacts:
         return FolderFacts(path, trouble=_message(error))
     finally:
         os.close(opened)
-
-
-def read_volume_facts(folder: Path, most_bytes: int) -> VolumeFacts:
-    """Read the host's requirements for volumes, and the existing volumes."""
-    sizes = []
-    for image in folder.glob("*/*.img") if os.access(folder, os.R_OK | os.X_OK) else ():
-        try:
-            sizes.append(image.stat().st_size)
-        except OSError:
-            continue  # gone meanwhile
-    path = f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"
-    return VolumeFacts(
-        str(folder),
-        count=len(sizes),
-        held_bytes=sum(sizes),
-        most_bytes=most_bytes,
-        makes=shutil.which("mkfs.ext4", path=path) is not None,
-        loops=Path("/dev/loop-control").exists(),
-    )
 
 
 def _maps_ids(folder: int, status: os.stat_result) -> bool | None:

@@ -68,10 +68,6 @@ class KernelFacts:
     """Name servers at addresses that are not public."""
     dropped_resolvers: tuple[str, ...] = ()
     """Name servers that the guard drops."""
-    resolved: tuple[str, ...] = ()
-    """Package hosts that this host's name servers know."""
-    unresolved: tuple[str, ...] = ()
-    """Package hosts that they don't know."""
     clock_synchronised: bool | None = None
     """True: a time service keeps the clock."""
     use: HostUse = field(default_factory=lambda: HostUse(0.0))
@@ -159,8 +155,6 @@ class StoreFacts:
     is_supported: bool = True
     hosts: tuple[HostSighting, ...] = ()
     skew_seconds: float | None = None
-    discarding: tuple[str, ...] = ()
-    """Sandboxes (namespace/name) whose suspension loses their files in memory, but for those of model servers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,21 +174,6 @@ class FolderFacts:
     hosts_own: str = ""
     maps_ids: bool | None = None
     trouble: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class VolumeFacts:
-    """The existing volumes, and the prerequisites for creating one.
-
-    `most_bytes` is of each namespace (0: volumes are off).
-    """
-
-    path: str
-    count: int = 0
-    held_bytes: int = 0
-    most_bytes: int = 0
-    makes: bool = True
-    loops: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,8 +209,6 @@ class DoctorFacts:
     """False: this host has no such group."""
     pressure_scale: float = 1.0
     """Setting: factor of the thresholds for the host's pressure."""
-    allowed_runtimes: tuple[str, ...] = ()
-    """Setting: runtimes that sandboxes may ask for."""
     gpu_devices: tuple[str, ...] = ()
     """Setting: GPUs that sandboxes may get."""
     host_roots: tuple[FolderFacts, ...] = ()
@@ -240,10 +217,6 @@ class DoctorFacts:
     """Folder of the daemon's state."""
     secrets: FolderFacts | None = None
     """Folder of the operator's secrets."""
-    mounts: FolderFacts | None = None
-    """Folder of the files that are bound into sandboxes."""
-    volumes: VolumeFacts | None = None
-    """Folder of the volumes, and the space of its disk."""
     user_ids: str = ""
     """Setting: range of sandboxes' own user ids."""
     user_ids_held: tuple[str, ...] = ()
@@ -258,8 +231,6 @@ class DoctorFacts:
     """Days until the certificate for other hosts ends; None: there is none."""
     keeps_sandboxes: bool = True
     """False: the daemon only answers for the sandboxes of other hosts, and has no engine."""
-    builds_run: bool = False
-    """Setting: image builds may run commands (RUN)."""
     hibernation_bytes: int | None = None
     """Setting: bytes of swap that hibernated sandboxes may use together; None: all."""
     hibernate_to_plain_disk: bool = False

@@ -1,7 +1,7 @@
 """Findings of `paddock doctor`: the meaning of each fact for sandboxes, and the remedy.
 
-Each is of something that has kept sandboxes of a real host from starting, from their limits or from their network, and
-that no condition of a sandbox names: who installs Paddock meets them on the first day.
+A check is here for what a user would miss in the first year: it keeps sandboxes from starting, from their limits, their
+network or their isolation, and no condition, refusal or setting tells. Each says below why it stays.
 """
 
 from collections.abc import Callable, Iterator
@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator
 from controller.kinds.observed.doctor import DoctorFacts, Finding, Severity, SocketFacts
 from controller.kinds.observed.pressure import Supply
 from controller.kinds.runtime.engine_api import untried
-from controller.kinds.runtime.images import BUILD_PIDS
 from controller.kinds.runtime.user_ids import MAPPED_IDS, SHARED_ID
 from controller.policy.host import hibernation
 from controller.policy.host.doctor_cluster import certificate, cluster
@@ -35,7 +34,7 @@ def judge(facts: DoctorFacts) -> tuple[Finding, ...]:
     """Return every finding, in reading order. Facts that need the engine are left out without it."""
     if not facts.keeps_sandboxes:
         without: tuple[Callable[[DoctorFacts], Findings], ...]
-        without = (_daemon, _clock, _room, _store, _discards, fleet, certificate, _daemon_socket)
+        without = (_daemon, _clock, _room, _store, fleet, certificate, _daemon_socket)
         return tuple(finding for check in without for finding in check(facts))
     checks: list[Callable[[DoctorFacts], Findings]] = [_daemon, _root, _engine]
     if not facts.engine.trouble:
@@ -47,16 +46,14 @@ def judge(facts: DoctorFacts) -> tuple[Finding, ...]:
             _disk_quota,
             _seccomp,
             _mandatory,
-            _runtimes,
             _runc,
             _gpus,
             _user_namespaces,
             _own_users,
             _live_restore,
-            _builds,
         ]
-    checks += [_guard, _resolvers, _names, _bridges] if facts.local else [_elsewhere]
-    checks += [folders, _clock, _memory, _room, _store, _discards, fleet, cluster, certificate]
+    checks += [_guard, _resolvers, _bridges] if facts.local else [_elsewhere]
+    checks += [folders, _clock, _room, _store, fleet, cluster, certificate]
     checks += [_engine_socket, _daemon_socket]
     return tuple(finding for check in checks for finding in check(facts))
 
@@ -74,6 +71,7 @@ def _problem(check: str, observed: str, meaning: str, action: str) -> Finding:
 
 
 def _daemon(facts: DoctorFacts) -> Findings:
+    """Check the daemon: without one that is ready, all statuses that one reads elsewhere are old."""
     daemon = facts.daemon
     if daemon.ready:
         yield _ok("daemon", daemon.message)
@@ -86,6 +84,7 @@ def _daemon(facts: DoctorFacts) -> Findings:
 
 
 def _root(facts: DoctorFacts) -> Findings:
+    """Check for root: without it some checks below read nothing, and would look better than the host is."""
     if facts.kernel.root:
         yield _ok("root", "this check runs as root, as the daemon should")
         return
@@ -94,6 +93,7 @@ def _root(facts: DoctorFacts) -> Findings:
 
 
 def _engine(facts: DoctorFacts) -> Findings:
+    """Check the engine: one that is silent, or newer than what was tried, is the first thing to know of a host."""
     if facts.engine.trouble:
         yield _problem("engine", facts.engine.trouble, "no sandbox can be started", "fix that, then run this again")
         return
@@ -107,6 +107,7 @@ def _engine(facts: DoctorFacts) -> Findings:
 
 
 def _cgroups(facts: DoctorFacts) -> Findings:
+    """Check the controllers of limits: the engine starts containers without one that is missing, and only logs it."""
     reported, controllers = facts.engine.facts, facts.kernel.controllers
     observed = f"version {reported.cgroup_version or 'unknown'}, driver {reported.cgroup_driver or 'unknown'}"
     if not facts.local:
@@ -123,6 +124,7 @@ def _cgroups(facts: DoctorFacts) -> Findings:
 
 
 def _swap(facts: DoctorFacts) -> Findings:
+    """Check the limit of swap: Debian and Ubuntu with cgroups v1 have none as installed, and the engine drops ours."""
     if facts.engine.facts.swap_limit:
         yield _ok("swap", "swap can be limited")
         return
@@ -132,6 +134,7 @@ def _swap(facts: DoctorFacts) -> Findings:
 
 
 def _hibernation(facts: DoctorFacts) -> Findings:
+    """Check swap for hibernation: it is set up with the host, and decides if processes outlive idleness."""
     if not facts.local:
         return
     ability = hibernation.judge(facts.kernel.swap, facts.hibernation_bytes, to_plain_disk=facts.hibernate_to_plain_disk)
@@ -145,11 +148,11 @@ def _hibernation(facts: DoctorFacts) -> Findings:
 
 
 def _storage(facts: DoctorFacts) -> Findings:
+    """Check the storage driver: an engine in a container falls back to vfs unasked, which copies whole images."""
     driver = facts.engine.facts.storage_driver
     observed = f"{driver} on {facts.engine.file_system}" if facts.engine.file_system else driver
     if driver in _DRIVERS:
         yield _ok("storage", observed)
-        yield from _image_layers(driver)
         return
     meaning = "each sandbox may copy its whole image: starts are slow and take much disk"
     yield _warning(
@@ -157,22 +160,8 @@ def _storage(facts: DoctorFacts) -> Findings:
     )
 
 
-def _image_layers(driver: str) -> Findings:
-    if driver == "overlay2":
-        return
-    store = "the containerd image store" if driver == "overlayfs" else f"the storage driver {driver}"
-    meaning = (
-        "what sandboxes write is measured by the engine, more slowly, and setuid files of images are not reported"
-        " (no-new-privileges makes them harmless)"
-    )
-    setting = (
-        '"features": {"containerd-snapshotter": false}' if driver == "overlayfs" else '"storage-driver": "overlay2"'
-    )
-    action = f"leave it so, or set `{setting}` in /etc/docker/daemon.json and load the images again"
-    yield _warning("image-layers", f"{store} does not show the layers' folders", meaning, action)
-
-
 def _disk_quota(facts: DoctorFacts) -> Findings:
+    """Check for disk quotas: they need a file system below the engine that is chosen before there are sandboxes."""
     engine = facts.engine
     driver = engine.facts.storage_driver
     by_project = engine.file_system == "xfs" and not {"prjquota", "pquota"}.isdisjoint(engine.mount_options)
@@ -196,6 +185,7 @@ def _disk_quota(facts: DoctorFacts) -> Findings:
 
 
 def _seccomp(facts: DoctorFacts) -> Findings:
+    """Check the filter of system calls: without it the whole kernel is open to each sandbox."""
     if has_option(facts.engine.facts, "seccomp"):
         # runc before 1.2 starts no container whose profile asks for a log (SECCOMP_FILTER_FLAG_LOG).
         yield _ok("seccomp", "the engine filters system calls; refused calls are not logged, at any level")
@@ -205,6 +195,7 @@ def _seccomp(facts: DoctorFacts) -> Findings:
 
 
 def _mandatory(facts: DoctorFacts) -> Findings:
+    """Check AppArmor and SELinux: many cloud images boot without them, and the engine does not mind."""
     active = [name for name in ("apparmor", "selinux") if has_option(facts.engine.facts, name)]
     if active:
         yield _ok("mandatory-access", f"{' and '.join(active)} confine containers")
@@ -214,21 +205,8 @@ def _mandatory(facts: DoctorFacts) -> Findings:
     yield _warning("mandatory-access", "neither AppArmor nor SELinux confine containers", meaning, action)
 
 
-def _runtimes(facts: DoctorFacts) -> Findings:
-    reported, allowed_runtimes = facts.engine.facts, facts.allowed_runtimes
-    missing = sorted(set(allowed_runtimes) - set(reported.runtimes))
-    names = ", ".join(allowed_runtimes) or "no other"
-    observed = f"{reported.default_runtime or 'unknown'} by default; templates may ask for {names}"
-    if not missing:
-        yield _ok("runtimes", observed)
-        return
-    meaning = f"specs that ask for {', '.join(missing)} are refused: this engine lacks it"
-    yield _warning(
-        "runtimes", observed, meaning, "add it to `runtimes` in /etc/docker/daemon.json, or remove it from the setting"
-    )
-
-
 def _runc(facts: DoctorFacts) -> Findings:
+    """Check runc for a way out of each sandbox, which only an update of the host closes."""
     reported, package = facts.engine.runc_version, facts.engine.runc_package
     if not reported and not package:
         return
@@ -247,6 +225,7 @@ def _runc(facts: DoctorFacts) -> Findings:
 
 
 def _gpus(facts: DoctorFacts) -> Findings:
+    """Check that GPUs are listed: two sandboxes on one see nothing of each other but that its memory is gone."""
     if facts.gpu_devices:
         yield _ok("gpus", f"sandboxes have their own of {', '.join(facts.gpu_devices)}")
     elif "nvidia" in facts.engine.facts.runtimes:
@@ -255,6 +234,7 @@ def _gpus(facts: DoctorFacts) -> Findings:
 
 
 def _user_namespaces(facts: DoctorFacts) -> Findings:
+    """Check how users are mapped: a rootless engine has no limits that can be read, userns-remap other ids."""
     if has_option(facts.engine.facts, "rootless"):
         meaning = "limits may not reach the kernel, and sandboxes can't be inspected from outside"
         action = "use an engine that runs as root"
@@ -269,7 +249,7 @@ def _user_namespaces(facts: DoctorFacts) -> Findings:
 
 
 def _own_users(facts: DoctorFacts) -> Findings:
-    """Yield the range of sandboxes' own ids, and the sandboxes that share a user."""
+    """Check users for being shared: they take watches and pipes from each other and only see an error."""
     check, meaning = "sandbox-users", "a sandbox can use up what the kernel gives their user: inotify, pipes, signals"
     if facts.user_ids_held:
         action = "set sandbox_ids to ids that no user of this host has"
@@ -291,6 +271,7 @@ def _own_users(facts: DoctorFacts) -> Findings:
 
 
 def _live_restore(facts: DoctorFacts) -> Findings:
+    """Check live-restore: it is off as Docker is installed, and the first upgrade then ends all processes."""
     if facts.engine.facts.live_restore:
         yield _ok("live-restore", "sandboxes outlive a restart of the engine")
         return
@@ -299,18 +280,8 @@ def _live_restore(facts: DoctorFacts) -> Findings:
     yield _warning("live-restore", "off", meaning, action)
 
 
-def _builds(facts: DoctorFacts) -> Findings:
-    if not facts.builds_run:
-        return
-    observed = "builds may have RUN (image_build): as root in a plain container of the engine, not in a sandbox"
-    meaning = (
-        "such a command has the engine's default capabilities and may gain privileges by setuid programs; it has no "
-        f"network, limits of memory, processor and time, and {BUILD_PIDS} processes with all other builds together"
-    )
-    yield _warning("image-builds", observed, meaning, "build trusted Dockerfiles alone, or set image_build to copy")
-
-
 def _guard(facts: DoctorFacts) -> Findings:
+    """Check the guard: each boot has to load it, and no sandbox gets a network without."""
     if not facts.kernel.unguarded:
         yield _ok("guard", "the nft table of Paddock's networks is loaded")
         return
@@ -320,6 +291,7 @@ def _guard(facts: DoctorFacts) -> Findings:
 
 
 def _resolvers(facts: DoctorFacts) -> Findings:
+    """Check name servers at private addresses, as companies have: the guard drops them, and DNS fails silently."""
     kernel = facts.kernel
     if kernel.unguarded or not kernel.resolvers:
         return
@@ -332,18 +304,8 @@ def _resolvers(facts: DoctorFacts) -> Findings:
     yield _warning("resolvers", f"the guard drops questions to {', '.join(kernel.dropped_resolvers)}", meaning, action)
 
 
-def _names(facts: DoctorFacts) -> Findings:
-    kernel = facts.kernel
-    if kernel.resolved and not kernel.unresolved:
-        yield _ok("names", f"this host's name servers know {', '.join(kernel.resolved)}")
-    if kernel.unresolved:
-        observed = f"this host's name servers have no address for {', '.join(kernel.unresolved)}"
-        meaning = "sandboxes that may reach them don't: DNS fails, and no rule of Paddock's refuses"
-        action = f"see `getent hosts {kernel.unresolved[0]}` and /etc/resolv.conf"
-        yield _warning("names", observed, meaning, action)
-
-
 def _bridges(facts: DoctorFacts) -> Findings:
+    """Check forwarding: hardening guides turn it off, Engine 29 does not turn it on with nftables; packets vanish."""
     observed = ", ".join(facts.kernel.bridges) or "none"
     if facts.kernel.forwarding is not False:
         yield _ok("bridges", observed)
@@ -354,15 +316,17 @@ def _bridges(facts: DoctorFacts) -> Findings:
 
 
 def _elsewhere(facts: DoctorFacts) -> Findings:
-    meaning = "its kernel, networks, sockets and disks can't be judged from here"
-    yield _warning(
-        "host", f"the engine at {facts.engine.address} is reached over the network", meaning, "run this on its host"
+    """Report an engine on another host: most checks here, and all figures of use, are left out without a word."""
+    meaning = (
+        "its kernel, networks, sockets and disks can't be judged from here; sandboxes have no metrics of CPU, memory,"
+        " disk and network use, which are read from its cgroups"
     )
-    meaning = "sandboxes have no metrics of CPU, memory, disk and network use: these are read from this host's cgroups"
-    yield _warning("usage-metrics", "none for an engine on another host", meaning, "run Paddock on the engine's host")
+    observed = f"the engine at {facts.engine.address} is reached over the network"
+    yield _warning("host", observed, meaning, "run Paddock on the engine's host, and this command there")
 
 
 def _clock(facts: DoctorFacts) -> Findings:
+    """Check the clock: one that is off ends sandboxes and tokens at wrong times, and all times shown agree with it."""
     skew = facts.engine.skew_seconds
     if skew is not None and abs(skew) > _SKEW_SECONDS:
         meaning = "ages, deadlines and end times of sandboxes are off by as much"
@@ -375,23 +339,8 @@ def _clock(facts: DoctorFacts) -> Findings:
         yield _ok("clock", "in time" if facts.kernel.clock_synchronised else "in sync with the engine's")
 
 
-def _memory(facts: DoctorFacts) -> Findings:
-    if not facts.local:
-        return
-    meaning = "no sandbox is started while it is low, and idle ones are stopped to free some"
-    action = "stop other programs, lower the limits of sandboxes, or add memory"
-    yield from _supply(facts, "memory", "memory", supply=facts.kernel.use.memory, meaning=meaning, action=action)
-    yield from _supply(
-        facts,
-        "pids",
-        "pids",
-        supply=facts.kernel.use.pids,
-        meaning=meaning,
-        action="end other processes, or raise pid_max",
-    )
-
-
 def _room(facts: DoctorFacts) -> Findings:
+    """Check the disks: full ones are the commonest trouble of a host, and keep conditions from being stored, too."""
     kernel = facts.kernel
     if facts.local and not facts.engine.trouble:
         meaning = "no sandbox is started while it is low, and writes in sandboxes fail when it is full"
@@ -405,11 +354,13 @@ def _room(facts: DoctorFacts) -> Findings:
 
 
 def _supply(facts: DoctorFacts, check: str, resource: str, supply: Supply, meaning: str, action: str) -> Findings:
+    """Yield the state of one supply of the host, by the bands of its pressure."""
     if supply.total <= 0:  # a file system without a bound of it, or one that can't be read
         return
     low = BANDS[resource].low(supply, facts.pressure_scale or 1.0)
-    large = resource in ("memory", "disk")
-    free, total = (f"{amount / _GIB:.1f} GiB" if large else str(amount) for amount in (supply.free, supply.total))
+    free, total = (
+        f"{amount / _GIB:.1f} GiB" if resource == "disk" else str(amount) for amount in (supply.free, supply.total)
+    )
     observed = f"{free} of {total} left"
     if supply.free >= low:
         yield _ok(check, observed)
@@ -419,19 +370,8 @@ def _supply(facts: DoctorFacts, check: str, resource: str, supply: Supply, meani
         yield _problem(check, observed, meaning, action)
 
 
-def _discards(facts: DoctorFacts) -> Findings:
-    names = facts.store.discarding
-    if names:
-        listed_names = ", ".join(names[:_SHOWN]) + (f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else "")
-        yield _warning(
-            "files in memory",
-            f"{len(names)} sandboxes have onSuspend: Discard ({listed_names})",
-            "a suspension, also one for idleness, loses what they have in /tmp and other folders in memory",
-            "`paddock set on-suspend sandboxes --all KeepFiles -n NAMESPACE` keeps them from now on; or leave it so",
-        )
-
-
 def _store(facts: DoctorFacts) -> Findings:
+    """Check the store: one that can't be used keeps the daemon from starting, and nothing else can tell why."""
     store, meaning = facts.store, "the daemon does not start, or does nothing: no sandbox is reconciled"
     if store.trouble or store.refuses:
         yield _problem("store", store.trouble or store.refuses, meaning, "fix that, or set PADDOCK_DATABASE_URL")
@@ -452,12 +392,14 @@ def _store(facts: DoctorFacts) -> Findings:
 
 
 def _engine_socket(facts: DoctorFacts) -> Findings:
+    """Check the engine's socket: chmod 666 is a common remedy for `permission denied`, and voids every rule."""
     if facts.local:
         meaning = "anyone who can use the engine's socket is root on this host, and bypasses every rule of Paddock"
         yield from _permissions("engine-socket", facts.engine_socket, meaning)
 
 
 def _daemon_socket(facts: DoctorFacts) -> Findings:
+    """Check the daemon's socket: without its group the daemon does not start, with a wide mode all may ask it."""
     if not facts.socket_group_exists:
         observed = f"socket_group is `{facts.socket_group}`, and there is no such group"
         action = f"`groupadd --system {facts.socket_group}`, or change the setting"

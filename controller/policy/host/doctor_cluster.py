@@ -11,7 +11,10 @@ _HEARTBEAT_SECONDS = 1.0  # the figures of many hosts are measured with it
 
 
 def cluster(facts: DoctorFacts) -> Iterator[Finding]:
-    """Yield the findings about the scheduler and its nodes; none without one."""
+    """Yield the findings about the scheduler and its nodes; none without one.
+
+    A swarm and the store know hosts by name alone: where they differ, nothing is placed, and neither reports an error.
+    """
     cluster_facts = facts.cluster
     if cluster_facts is None:
         return
@@ -40,6 +43,7 @@ def cluster(facts: DoctorFacts) -> Iterator[Finding]:
 
 
 def _heartbeat(seconds: float) -> Iterator[Finding]:
+    """Check the heartbeat: swarms are made with 5 s, which delays each move of a lost host's sandboxes."""
     if seconds <= _HEARTBEAT_SECONDS:
         return
     meaning = f"a dead host is known after three of them, {3 * seconds:.0f} s: what may move from it waits so long"
@@ -76,7 +80,7 @@ def _node(node: NodeSighting, host: HostSighting | None) -> Iterator[Finding]:
 
 
 def certificate(facts: DoctorFacts) -> Iterator[Finding]:
-    """Yield the finding about this host's certificate; none if there is none."""
+    """Yield the finding about this host's certificate, which ends within the first year; none if there is none."""
     days = facts.certificate_days
     if days is None:
         return

@@ -17,7 +17,10 @@ _MEANINGS = {
 
 
 def fleet(facts: DoctorFacts) -> Iterator[Finding]:
-    """Yield a finding for each other host, and one for the store's clock if that differs; none on a single host."""
+    """Yield a finding for each other host, and one for the store's clock if that differs; none on a single host.
+
+    Each host knows itself alone: what is amiss between two shows in requests that fail and sandboxes that wait.
+    """
     skew = facts.store.skew_seconds
     if skew is not None and abs(skew) > _SKEW_SECONDS:
         observed = f"the store's clock differs from this host's by {skew:+.0f} s"
@@ -31,6 +34,7 @@ def fleet(facts: DoctorFacts) -> Iterator[Finding]:
 
 
 def _host(host: HostSighting, version: str) -> Finding:
+    """Check another host: one that is away or of another build looks like the others in lists of sandboxes."""
     check = f"host/{host.name}"
     if not host.is_alive:
         meaning = "its sandboxes run on, but nothing is started, restarted or reaped there; nothing is moved"
@@ -44,7 +48,10 @@ def _host(host: HostSighting, version: str) -> Finding:
 
 
 def _images(hosts: Sequence[HostSighting]) -> Iterator[Finding]:
-    """Yield a finding for each host that lacks one of Paddock's images. Those of packages may differ."""
+    """Yield a finding for each host that lacks one of Paddock's images. Those of packages may differ.
+
+    Images are built on each host: one that was forgotten leaves a host without sandboxes, and no error.
+    """
     shared = {
         image
         for host in hosts

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 
-from controller.kinds.common.quantity import format_bytes
 from controller.kinds.observed.doctor import DoctorFacts, Finding, FolderFacts, Severity
 
 _OTHERS, _OTHERS_WRITE = 0o077, 0o022
@@ -10,10 +9,7 @@ _STICKY = 0o1000
 
 
 def folders(facts: DoctorFacts) -> Iterator[Finding]:
-    """Yield findings about the state folder, host roots, secrets, the mount folder, and volumes.
-
-    Only for an engine on this host.
-    """
+    """Yield findings about host roots, the state folder and secrets; only for an engine on this host."""
     if not facts.local:
         return
     if not facts.host_roots:
@@ -24,13 +20,10 @@ def folders(facts: DoctorFacts) -> Iterator[Finding]:
         yield _state(facts.state)
     if facts.secrets is not None:
         yield _secrets(facts.secrets)
-    if facts.mounts is not None:
-        yield _mounts(facts.mounts)
-    yield from _volumes(facts)
 
 
 def _root(root: FolderFacts, facts: DoctorFacts) -> Finding:
-    """Return the finding on one folder of `host_roots`."""
+    """Check one of `host_roots`: its owners and file system are the operator's, and may be open to all of its users."""
     check, meaning = "host-roots", "a sandbox that names a folder below it is not started (MountRefused)"
     if root.mode is None:
         observed = f"{root.path}: {root.trouble or 'there is no such folder'}"
@@ -59,6 +52,7 @@ def _root(root: FolderFacts, facts: DoctorFacts) -> Finding:
 
 
 def _state(folder: FolderFacts) -> Finding:
+    """Check the state folder: a copy of it is easily readable by all, with the store and transcripts."""
     check, action = "state", f"`chmod 700 {folder.path}`"
     observed = f"{folder.path}: {folder.owner}:{folder.group}, mode {folder.mode or 0:04o}"
     if (folder.mode or 0) & _OTHERS_WRITE:
@@ -74,6 +68,7 @@ def _state(folder: FolderFacts) -> Finding:
 
 
 def _secrets(folder: FolderFacts) -> Finding:
+    """Check the folder of secrets: people make it, and who may write there chooses what sandboxes get."""
     check = "secrets"
     if folder.mode is None and not folder.trouble:
         return Finding(check, Severity.OK, f"{folder.path}: does not exist, so there are none")
@@ -86,42 +81,3 @@ def _secrets(folder: FolderFacts) -> Finding:
         action = f"`chown root {folder.path} && chmod go-w {folder.path}`, and check its contents"
         return Finding(check, Severity.PROBLEM, f"{observed}; users other than root may write there", meaning, action)
     return Finding(check, Severity.OK, observed)
-
-
-def _mounts(folder: FolderFacts) -> Finding:
-    check = "mounts"
-    if folder.mode is None and not folder.trouble:
-        return Finding(check, Severity.OK, f"{folder.path}: created at the first bind mount")
-    meaning = "nothing can be mounted into sandboxes: those with a workspace, volumes or secrets are not started"
-    if folder.mode is None:
-        action = "move that away, or set mounts_dir to a folder that only the daemon uses"
-        return Finding(check, Severity.PROBLEM, f"{folder.path}: {folder.trouble}", meaning, action)
-    observed = (
-        f"{folder.path}: {folder.owner}:{folder.group}, mode {folder.mode:04o}, on {folder.file_system or 'unknown'}"
-    )
-    if not folder.roots or folder.mode & _OTHERS_WRITE:
-        harm = "other users of this host can change what is mounted into sandboxes"
-        action = f"`chown root {folder.path} && chmod go-w {folder.path}`"
-        return Finding(check, Severity.PROBLEM, f"{observed}; users other than root may write there", harm, action)
-    return Finding(check, Severity.OK, observed)
-
-
-def _volumes(facts: DoctorFacts) -> Iterator[Finding]:
-    volumes, check = facts.volumes, "volumes"
-    if volumes is None:
-        return
-    if not volumes.most_bytes:
-        yield Finding(check, Severity.OK, "none are kept (volumes_per_namespace_bytes is 0)")
-        return
-    usage = f"{volumes.count} in {volumes.path}, of {format_bytes(volumes.held_bytes)}"
-    lacking = [
-        what
-        for what, is_available in (("mkfs.ext4", volumes.makes), ("loop devices", volumes.loops))
-        if not is_available
-    ]
-    if not lacking:
-        yield Finding(check, Severity.OK, f"{usage}; at most {format_bytes(volumes.most_bytes)} for each namespace")
-        return
-    meaning = "a sandbox that names a volume is not started (MountRefused)"
-    action = "`apt-get install e2fsprogs`, `modprobe loop`; or forbid volumes: volumes_per_namespace_bytes = 0"
-    yield Finding(check, Severity.WARNING, f"{usage}; this host lacks {' and '.join(lacking)}", meaning, action)
