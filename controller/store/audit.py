@@ -1,7 +1,7 @@
 """`ports.Audit` on the store's tables. Each writer has a chain, and whoever appends to it holds its row.
 
-Versions before had one chain for all daemons, in tables of its own: that of writer "". During an upgrade, daemons of
-these append to it, holding the counter row. So it is pruned under that row. Nothing else is added to it any more.
+Versions before had one chain for all daemons, in tables of its own: that of writer "". It is read, verified and pruned;
+nothing else is added to it any more.
 """
 
 import threading

@@ -119,7 +119,7 @@ def _json_fields(row: Row, names: Iterable[str] = _OBJECT_JSON) -> str:
 
 
 def object_from_change(data: bytes) -> StoredObject:
-    """Return the object of a change. Rows of before 0007 are plain JSON: a migration leaves them as they are."""
+    """Return the object of a change. Those of an upgraded store are plain JSON: a migration leaves them as they are."""
     try:
         text = data if data.startswith(b"{") else zlib.decompress(data)
     except zlib.error as error:

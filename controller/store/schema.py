@@ -233,8 +233,8 @@ audit_chains = Table(
     Column("pruned_hash", Text, nullable=False),
 )
 
-# The same as versions before 0011 have it, with one chain for all daemons: that of writer "". Such daemons may append
-# to it during an upgrade; newer ones only read, verify and prune it, holding the counter row as those do.
+# The same as versions before 0011 had it, with one chain for all daemons: that of writer "". It is read, verified and
+# pruned.
 audit = Table(
     "audit",
     metadata,

@@ -9,7 +9,7 @@ from sqlalchemy import text
 from controller.kinds.access.audit import AuditEntry
 from controller.store.sql_store import SqlStore
 from tests.helpers_api import ApiStack
-from tests.store.upgrade import audit_0010
+from tests.store.older_audit import append_older
 
 Run = Callable[..., Result]
 
@@ -87,9 +87,7 @@ def test_verify_names_the_broken_chain_of_several(paddock: Run, served: ApiStack
 
 def test_verify_takes_lines_of_older_versions(paddock: Run, served: ApiStack) -> None:
     """They had one chain for all, and lines without a writer."""
-    audit_0010.SqlAudit(served.store._reading, served.store._changing, audit_0010.ChainEnd()).append(
-        [AuditEntry(1.0, "eve", "", "exec"), AuditEntry(2.0, "eve", "", "exec")]
-    )
+    append_older(served.store, [AuditEntry(1.0, "eve", "", "exec"), AuditEntry(2.0, "eve", "", "exec")])
     served.apply()
     _, mark, _ = paddock("audit", "verify").output.splitlines()
     assert mark.startswith("2:")

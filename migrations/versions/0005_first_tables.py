@@ -1,6 +1,6 @@
-"""The first tables: objects, instances, events, the watch log, leases, audit, and the one row of meta.
+"""The first tables, as the first version that left this repository had them: stores of older ones are nowhere.
 
-controller/store/schema.py documents them.
+controller/store/schema.py documents them. Later revisions rewrite some of them.
 """
 
 from typing import Any
@@ -8,7 +8,7 @@ from typing import Any
 import sqlalchemy as sa
 from alembic import op
 
-revision = "0001"
+revision = "0005"
 down_revision = None
 branch_labels = None
 depends_on = None
@@ -66,10 +66,14 @@ def upgrade() -> None:
         _column("created_at", sa.Double),
         _column("memory", sa.Text),
         _column("version", sa.BigInteger),
+        _column("uid", sa.Text),
+        sa.Column("disk_bytes", sa.BigInteger(), nullable=False, server_default="0"),
+        sa.Column("gpus", sa.BigInteger(), nullable=False, server_default="0"),
         sa.PrimaryKeyConstraint("name", name=op.f("pk_instances")),
         sa.ForeignKeyConstraint(
             ["parent_uid"], ["objects.uid"], name=op.f("fk_instances_parent_uid"), ondelete="CASCADE"
         ),
+        sa.UniqueConstraint("uid", name=op.f("uq_instances_uid")),
     )
     op.create_index(op.f("ix_instances_parent_uid"), "instances", ["parent_uid"])
     op.create_table(
@@ -111,7 +115,7 @@ def upgrade() -> None:
     )
     op.create_table(
         "audit",
-        sa.Column("id", _ROW_NUMBER, nullable=False),
+        sa.Column("id", sa.BigInteger(), autoincrement=False, nullable=False),
         _column("at", sa.Double),
         _column("actor", sa.Text),
         _column("verb", sa.Text),
@@ -121,11 +125,35 @@ def upgrade() -> None:
         _column("uid", sa.Text),
         _column("outcome", sa.Text),
         _column("detail", sa.Text),
+        _column("source", sa.Text),
+        _column("hash", sa.Text),
         sa.PrimaryKeyConstraint("id", name=op.f("pk_audit")),
     )
     op.create_index(op.f("ix_audit_at"), "audit", ["at"])
+    op.create_table(
+        "audit_chain",
+        sa.Column("id", sa.Integer(), autoincrement=False, nullable=False),
+        _column("last_id", sa.BigInteger),
+        _column("last_hash", sa.Text),
+        _column("pruned_id", sa.BigInteger),
+        _column("pruned_hash", sa.Text),
+        sa.CheckConstraint("id = 1", name=op.f("ck_audit_chain_ck_audit_chain_one_row")),
+        sa.PrimaryKeyConstraint("id", name=op.f("pk_audit_chain")),
+    )
+    op.create_table(
+        "tokens",
+        _column("id", sa.Text),
+        _column("name", sa.Text),
+        _column("digest", sa.Text),
+        _column("grant", sa.Text),
+        _column("created_at", sa.Double),
+        _column("created_by", sa.Text),
+        sa.Column("expires_at", sa.Double()),
+        sa.Column("revoked_at", sa.Double()),
+        sa.PrimaryKeyConstraint("id", name=op.f("pk_tokens")),
+    )
 
 
 def downgrade() -> None:
-    for table in ("audit", "leases", "changes", "events", "instances", "objects", "meta"):
+    for table in ("tokens", "audit_chain", "audit", "leases", "changes", "events", "instances", "objects", "meta"):
         op.drop_table(table)
