@@ -31,18 +31,18 @@ class ActivityLog:
         self._passes = 0
         self._queued: frozenset[str] = frozenset()
 
-    def begin(self, uid: str, *, asks: bool) -> None:
-        """Count a stream that begins; `asks` resumes a suspended sandbox."""
-        self._step(uid, 1, asks)
+    def begin(self, uid: str, *, wakes: bool) -> None:
+        """Count a stream that begins; `wakes` resumes a suspended sandbox."""
+        self._step(uid, 1, wakes)
 
-    def end(self, uid: str, *, asks: bool) -> None:
+    def end(self, uid: str, *, wakes: bool) -> None:
         """Count a stream that ended."""
-        self._step(uid, -1, asks)
+        self._step(uid, -1, wakes)
 
-    def _step(self, uid: str, by: int, asks: bool) -> None:
+    def _step(self, uid: str, by: int, wakes: bool) -> None:
         with self._changed:
             activity = self._entries.get(uid, _NONE)
-            opened, asking = activity.open + by, activity.asking + (by if asks else 0)
+            opened, asking = activity.open + by, activity.asking + (by if wakes else 0)
             self._used[uid] = self._ticks()
             self._entries[uid] = replace(activity, last_at=self._clock.now(), open=opened, asking=asking)
 

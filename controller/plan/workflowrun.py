@@ -122,22 +122,22 @@ def step(run: Run, view: RunView, now: float) -> Step:
     if run.progress.finished:
         return _after_the_end(run, view, now)
     progress = _begin(run, view, now)
-    progress = _with_ends(run, progress, view, now)
+    progress = _with_attempt_ends(run, progress, view, now)
     progress = _with_stopping(run, progress, view, now)
     actions: list[RunAction] = []
     if run.obj.deleted_at is not None and now >= run.obj.deleted_at + ENDING_SECONDS:
         actions += [StopStage(stage.name, stage.attempt) for stage in progress.stages if stage.state == "Running"]
-        progress = _given_up(progress)
+        progress = _give_up_stages(progress)
     if _creates_sandbox(run, progress, view):
         actions.append(CreateSandbox())
-    progress = _skipped(run, progress)
-    if not _over(progress, run.workflow.stages):
-        progress = _started(run, progress, view, now)
+    progress = _skip_stages(run, progress)
+    if not _has_ended(progress, run.workflow.stages):
+        progress = _start_stages(run, progress, view, now)
     else:
-        progress = _finally(run, progress, view, now)
-    actions += _work(run, progress, view)
-    if _over(progress, run.workflow.stages) and _over(progress, run.workflow.finally_):
-        progress = _finished(run, progress, now)
+        progress = _start_finally_stage(run, progress, view, now)
+    actions += _stage_actions(run, progress, view)
+    if _has_ended(progress, run.workflow.stages) and _has_ended(progress, run.workflow.finally_):
+        progress = _with_end(run, progress, now)
         end_step = _after_the_end(replace(run, progress=progress), view, now)
         return replace(end_step, actions=(*actions, *end_step.actions))
     return Step(progress, tuple(actions), _next_wake(run, progress, now))
@@ -175,12 +175,12 @@ def sandbox_view(run: Run, obj: StoredObject | None, default: str = NAME) -> San
         message = f"its sandbox `{obj.name}`: {ready['reason']}: {ready.get('message', '')}"
         return SandboxView("Failed", obj.uid, message, host=host)
     # A suspended one is usable: the first command wakes it.
-    usable = ready.get("status") == "True" or (
+    is_usable = ready.get("status") == "True" or (
         ready.get("reason") in _WAKEABLE and obj.spec.get("runState", "Running") == "Running"
     )
-    message = "" if usable else f"waits for sandbox `{obj.name}`: {ready.get('reason', 'Pending')}"
+    message = "" if is_usable else f"waits for sandbox `{obj.name}`: {ready.get('reason', 'Pending')}"
     message += f": {ready['message']}" if message and ready.get("message") else ""
-    return SandboxView("Ready" if usable else "Pending", obj.uid, message, host=host)
+    return SandboxView("Ready" if is_usable else "Pending", obj.uid, message, host=host)
 
 
 def condition(progress: Progress) -> Condition:
@@ -203,6 +203,7 @@ def _stage_text(progress: StageProgress) -> str:
 
 
 def _begin(run: Run, view: RunView, now: float) -> Progress:
+    """Return the progress of a run that has begun, with its sandbox: the first one and its host stay noted."""
     progress = run.progress
     if progress.phase == "Pending":
         progress = replace(progress, phase="Running", started_at=now, sandbox_name=run.sandbox_name)
@@ -215,9 +216,9 @@ def _begin(run: Run, view: RunView, now: float) -> Progress:
     return progress
 
 
-def _with_ends(run: Run, progress: Progress, view: RunView, now: float) -> Progress:
-    """Take in the attempts that have ended."""
-    broken = progress.message if progress.stopping == SANDBOX_FAILED else _broken(progress, view)
+def _with_attempt_ends(run: Run, progress: Progress, view: RunView, now: float) -> Progress:
+    """Return the progress with the attempts that have ended."""
+    sandbox_fault = progress.message if progress.stopping == SANDBOX_FAILED else _sandbox_fault(progress, view)
     for stage_progress in progress.stages:
         end = (
             view.ends.get((stage_progress.name, stage_progress.attempt)) if stage_progress.state == "Running" else None
@@ -225,23 +226,29 @@ def _with_ends(run: Run, progress: Progress, view: RunView, now: float) -> Progr
         stage = run.stage(stage_progress.name)
         if end is not None and stage is not None:
             progress = progress.with_stage(
-                _end_attempt(run, progress, stage_progress, end=end, stage=stage, broken=broken, now=now)
+                _end_attempt(run, progress, stage_progress, end=end, stage=stage, sandbox_fault=sandbox_fault, now=now)
             )
     return progress
 
 
 def _end_attempt(
-    run: Run, progress: Progress, stage_progress: StageProgress, end: StageEnd, stage: Stage, broken: str, now: float
+    run: Run,
+    progress: Progress,
+    stage_progress: StageProgress,
+    end: StageEnd,
+    stage: Stage,
+    sandbox_fault: str,
+    now: float,
 ) -> StageProgress:
-    """Return the stage after the end of an attempt. `broken` is what is wrong with its sandbox ("": nothing)."""
+    """Return the stage after the end of an attempt. `sandbox_fault` is what is wrong with its sandbox ("": nothing)."""
     attempt = replace(stage_progress, exit_code=end.exit_code, reason=end.reason, message=end.message, finished_at=now)
     if end.state == "Succeeded":
         return replace(attempt, state="Succeeded", outputs=end.outputs, retry_at=0.0)
-    killed = progress.stopping in _KILLING or run.cancelled
-    if _is_main(run, stage_progress.name) and killed:
+    is_killed = progress.stopping in _KILLING or run.cancelled
+    if _is_main_stage(run, stage_progress.name) and is_killed:
         return replace(attempt, state="Cancelled")
-    if broken:
-        return replace(attempt, state="Failed", reason=SANDBOX_FAILED, message=broken)
+    if sandbox_fault:
+        return replace(attempt, state="Failed", reason=SANDBOX_FAILED, message=sandbox_fault)
     if end.repeatable and stage_progress.attempt <= stage.retries.limit and not progress.stopping:
         pause = min(stage.retries.backoff_seconds * 2.0 ** (stage_progress.attempt - 1), _LONGEST_BACKOFF_SECONDS)
         return replace(attempt, state="Waiting", retry_at=now + pause)
@@ -249,27 +256,27 @@ def _end_attempt(
 
 
 def _with_stopping(run: Run, progress: Progress, view: RunView, now: float) -> Progress:
-    """Note why no further stage starts. The first reason stays, but for a request to cancel."""
-    if _over(progress, run.workflow.stages) and progress.stopping in ("", *_KILLING):
+    """Return the progress with why no further stage starts. The first reason stays, but for a request to cancel."""
+    if _has_ended(progress, run.workflow.stages) and progress.stopping in ("", *_KILLING):
         # All stages have ended: a deadline or a cancel that comes now is no reason any more.
-        failed = next((stage for stage in _mains(run, progress) if stage.state == "Failed"), None)
+        failed = next((stage for stage in _main_stages(run, progress) if stage.state == "Failed"), None)
         if failed is None or progress.stopping:
             return progress
     if progress.stopping in _KILLING:
         return progress
-    if run.cancelled and not _over(progress, run.workflow.stages):
+    if run.cancelled and not _has_ended(progress, run.workflow.stages):
         message = "it is being deleted" if run.ending else "cancelled on request"
         return replace(progress, stopping=CANCELLED, message=message)
-    if now >= progress.started_at + run.spec.active_deadline_seconds and not _over(progress, run.workflow.stages):
+    if now >= progress.started_at + run.spec.active_deadline_seconds and not _has_ended(progress, run.workflow.stages):
         message = f"it did not end within {run.spec.active_deadline_seconds} s (activeDeadlineSeconds)"
         return replace(progress, stopping=DEADLINE, message=message)
     if progress.stopping:
         return progress
-    failed = next((stage for stage in _mains(run, progress) if stage.state == "Failed"), None)
+    failed = next((stage for stage in _main_stages(run, progress) if stage.state == "Failed"), None)
     if failed is not None:
         return _with_failure(progress, failed, STAGE_FAILED)
-    if broken := _broken(progress, view):
-        return replace(progress, stopping=SANDBOX_FAILED, message=broken)
+    if sandbox_fault := _sandbox_fault(progress, view):
+        return replace(progress, stopping=SANDBOX_FAILED, message=sandbox_fault)
     return progress
 
 
@@ -282,8 +289,8 @@ def _with_failure(progress: Progress, failed: StageProgress, reason: str) -> Pro
     )
 
 
-def _given_up(progress: Progress) -> Progress:
-    """End every stage of a deleted run whose time is over."""
+def _give_up_stages(progress: Progress) -> Progress:
+    """Return the progress with every stage ended, of a deleted run whose time is over."""
     message = f"the run was deleted, and its stages did not end within {ENDING_SECONDS:g} s"
     for stage in progress.stages:
         if stage.state not in ENDED:
@@ -291,7 +298,7 @@ def _given_up(progress: Progress) -> Progress:
     return progress
 
 
-def _broken(progress: Progress, view: RunView) -> str:
+def _sandbox_fault(progress: Progress, view: RunView) -> str:
     """Return why no stage can run in the sandbox any more; "" if one can, or may."""
     if view.sandbox.state == "Failed":
         return view.sandbox.message or "its sandbox failed"
@@ -303,81 +310,88 @@ def _broken(progress: Progress, view: RunView) -> str:
 
 
 def _creates_sandbox(run: Run, progress: Progress, view: RunView) -> bool:
+    """Return True if the run's own sandbox is still to be created: one that was there and is gone is a failure."""
     has_own_sandbox = run.spec.sandbox_ref is None
     return has_own_sandbox and view.sandbox.state == "Missing" and not progress.sandbox_uid and not progress.stopping
 
 
-def _skipped(run: Run, progress: Progress) -> Progress:
-    """End the stages that will never start."""
+def _skip_stages(run: Run, progress: Progress) -> Progress:
+    """Return the progress with those stages ended that will never start."""
     if not progress.stopping:
         return progress
-    for stage in _mains(run, progress):
+    for stage in _main_stages(run, progress):
         if stage.state == "Waiting":
-            killed = progress.stopping in _KILLING
+            is_killed = progress.stopping in _KILLING
             reason = stage.reason or progress.stopping
             progress = progress.with_stage(
-                replace(stage, state="Cancelled" if killed else "Skipped", reason=reason, retry_at=0.0)
+                replace(stage, state="Cancelled" if is_killed else "Skipped", reason=reason, retry_at=0.0)
             )
     return progress
 
 
-def _started(run: Run, progress: Progress, view: RunView, now: float) -> Progress:
-    """Start the stages whose turn it is."""
+def _start_stages(run: Run, progress: Progress, view: RunView, now: float) -> Progress:
+    """Return the progress with those stages running whose turn it is."""
     if progress.stopping or view.sandbox.state != "Ready":
         return progress
-    waits = dependencies(run.workflow.stages)
-    for stage in _mains(run, progress):
-        ready = all(progress.stage(name).state == "Succeeded" for name in waits.get(stage.name, ()))
+    dependencies_by_stage = dependencies(run.workflow.stages)
+    for stage in _main_stages(run, progress):
+        ready = all(progress.stage(name).state == "Succeeded" for name in dependencies_by_stage.get(stage.name, ()))
         if stage.state == "Waiting" and ready and now >= stage.retry_at:
-            progress = progress.with_stage(_attempt(stage, now))
+            progress = progress.with_stage(_next_attempt(stage, now))
     return progress
 
 
-def _finally(run: Run, progress: Progress, view: RunView, now: float) -> Progress:
-    """Start the next `finally` stage, or skip them where there is no sandbox to run them in."""
+def _start_finally_stage(run: Run, progress: Progress, view: RunView, now: float) -> Progress:
+    """Return the progress with the next `finally` stage running, or all skipped that have no sandbox to run in.
+
+    They run one after the other, also after a failure, a deadline or a cancel.
+    """
     for stage in run.workflow.finally_:
         stage_progress = progress.stage(stage.name)
         if stage_progress.state in ENDED:
             continue
-        broken = _broken(progress, view) or ("" if progress.sandbox_uid else progress.message)
+        sandbox_fault = _sandbox_fault(progress, view) or ("" if progress.sandbox_uid else progress.message)
         if stage_progress.state == "Running":
             return progress
-        if broken:
+        if sandbox_fault:
             progress = progress.with_stage(
-                replace(stage_progress, state="Skipped", reason=SANDBOX_FAILED, message=broken)
+                replace(stage_progress, state="Skipped", reason=SANDBOX_FAILED, message=sandbox_fault)
             )
             continue
         if view.sandbox.state == "Ready" and now >= stage_progress.retry_at:
-            return progress.with_stage(_attempt(stage_progress, now))
+            return progress.with_stage(_next_attempt(stage_progress, now))
         return progress
     return progress
 
 
-def _attempt(stage_progress: StageProgress, now: float) -> StageProgress:
+def _next_attempt(stage_progress: StageProgress, now: float) -> StageProgress:
+    """Return the stage in its next attempt: what the last one left is gone, the time of the first start stays."""
     started_at = stage_progress.started_at or now
     return StageProgress(stage_progress.name, "Running", stage_progress.attempt + 1, started_at=started_at)
 
 
-def _work(run: Run, progress: Progress, view: RunView) -> Iterable[RunAction]:
+def _stage_actions(run: Run, progress: Progress, view: RunView) -> Iterable[RunAction]:
     """Return the actions for the stages that run."""
     for stage in progress.stages:
         if stage.state != "Running":
             continue
-        ends = progress.stopping in (*_KILLING, SANDBOX_FAILED) and _is_main(run, stage.name)
-        if ends or _broken(progress, view):
+        is_stopped = progress.stopping in (*_KILLING, SANDBOX_FAILED) and _is_main_stage(run, stage.name)
+        if is_stopped or _sandbox_fault(progress, view):
             yield StopStage(stage.name, stage.attempt)
         else:
             yield StartStage(stage.name, stage.attempt)
 
 
-def _finished(run: Run, progress: Progress, now: float) -> Progress:
+def _with_end(run: Run, progress: Progress, now: float) -> Progress:
+    """Return the progress of a run that ends now: a `finally` stage that failed fails a run that nothing else did."""
     failed = next(
-        (stage for stage in progress.stages if stage.state == "Failed" and not _is_main(run, stage.name)), None
+        (stage for stage in progress.stages if stage.state == "Failed" and not _is_main_stage(run, stage.name)), None
     )
     if failed is not None and not progress.stopping:
         progress = _with_failure(progress, failed, FINALLY_FAILED)
-    phase: RunPhase = "Failed" if progress.stopping else "Succeeded"
-    phase = "Cancelled" if progress.stopping == CANCELLED else phase
+    phase: RunPhase = "Succeeded"
+    if progress.stopping:
+        phase = "Cancelled" if progress.stopping == CANCELLED else "Failed"
     return replace(progress, phase=phase, finished_at=now)
 
 
@@ -400,6 +414,7 @@ def _after_the_end(run: Run, view: RunView, now: float) -> Step:
 
 
 def _next_wake(run: Run, progress: Progress, now: float) -> float | None:
+    """Return when something is due without an event: a retry, the deadline, the end of a deleted run's time."""
     times = [stage.retry_at for stage in progress.stages if stage.state == "Waiting" and stage.retry_at > now]
     if progress.stopping not in _KILLING:
         times.append(progress.started_at + run.spec.active_deadline_seconds)
@@ -408,13 +423,15 @@ def _next_wake(run: Run, progress: Progress, now: float) -> float | None:
     return min((time for time in times if time > now), default=None)
 
 
-def _over(progress: Progress, stages: Sequence[Stage]) -> bool:
+def _has_ended(progress: Progress, stages: Sequence[Stage]) -> bool:
+    """Return True if all of these stages have ended."""
     return all(progress.stage(stage.name).state in ENDED for stage in stages)
 
 
-def _mains(run: Run, progress: Progress) -> list[StageProgress]:
+def _main_stages(run: Run, progress: Progress) -> list[StageProgress]:
+    """Return the stages that are no `finally` stages."""
     return [progress.stage(stage.name) for stage in run.workflow.stages]
 
 
-def _is_main(run: Run, name: str) -> bool:
+def _is_main_stage(run: Run, name: str) -> bool:
     return any(stage.name == name for stage in run.workflow.stages)

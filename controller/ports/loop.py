@@ -9,11 +9,11 @@ from controller.ports.common import Wake
 class UseTracker(Protocol):
     """Tracks the use of sandboxes. Streams report to it; each reconcile pass reads it. See loop/activity.py."""
 
-    def begin(self, uid: str, /, *, asks: bool) -> None:
-        """Note the begin of a stream; `asks` starts a suspended sandbox."""
+    def begin(self, uid: str, /, *, wakes: bool) -> None:
+        """Note the begin of a stream; `wakes` starts a suspended sandbox."""
         ...
 
-    def end(self, uid: str, /, *, asks: bool) -> None:
+    def end(self, uid: str, /, *, wakes: bool) -> None:
         """Note the end of a stream."""
         ...
 

@@ -157,9 +157,9 @@ def _used(harness: CrashingHarness) -> None:
     """As an exec does: begun, waited for, over."""
     web = harness.get("web")
     assert web is not None
-    harness.activity.begin(web.uid, asks=True)
+    harness.activity.begin(web.uid, wakes=True)
     harness.settle(seconds=5)
-    harness.activity.end(web.uid, asks=True)
+    harness.activity.end(web.uid, wakes=True)
     harness.settle(seconds=5)
     assert harness.condition("web", "Ready") == "True Running"
 

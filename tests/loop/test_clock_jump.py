@@ -79,8 +79,8 @@ def test_idle_time_goes_on_across_a_clock_jump(harness: LoopHarness, seconds: fl
 
     go_on(30)
     if is_used:
-        harness.activity.begin(uid(harness), asks=False)
-        harness.activity.end(uid(harness), asks=False)
+        harness.activity.begin(uid(harness), wakes=False)
+        harness.activity.end(uid(harness), wakes=False)
         harness.settle(seconds=0)
     go_on(70)
     for jump in (seconds, -seconds / 2):  # the second time, it was moved before
@@ -117,8 +117,8 @@ def test_a_use_right_after_the_clock_jump_counts(harness: LoopHarness) -> None:
     harness.apply("web", lifecycle=IDLE)
     harness.settle(seconds=0)
     harness.clock.advance(-3600)
-    harness.activity.begin(uid(harness), asks=False)
-    harness.activity.end(uid(harness), asks=False)
+    harness.activity.begin(uid(harness), wakes=False)
+    harness.activity.end(uid(harness), wakes=False)
     harness.settle(seconds=0)
     for _ in range(55):
         harness.clock.advance(1)

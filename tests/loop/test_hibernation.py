@@ -78,7 +78,7 @@ def test_a_wake_waits_for_capacity_before_new_sandboxes(harness: LoopHarness) ->
     assert "hibernated, and waits to be woken: quota default/main" in str(waiting.error)
     web = harness.get("web")
     assert web is not None
-    harness.activity.begin(web.uid, asks=True)
+    harness.activity.begin(web.uid, wakes=True)
     harness.settle(seconds=0)
     assert (state(harness), harness.condition("web", "Scheduled")) == (State.PAUSED, "False QuotaExceeded")
     harness.delete("other")

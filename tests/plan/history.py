@@ -98,10 +98,10 @@ class History:
 
     def begin_use(self, name: str, *, wakes: bool = True) -> None:
         """Begin a use of a sandbox, as an exec does; one that `wakes` starts it where it sleeps."""
-        self.activity.begin(self.object("Sandbox", name).uid, asks=wakes)
+        self.activity.begin(self.object("Sandbox", name).uid, wakes=wakes)
 
     def end_use(self, name: str, *, wakes: bool = True) -> None:
-        self.activity.end(self.object("Sandbox", name).uid, asks=wakes)
+        self.activity.end(self.object("Sandbox", name).uid, wakes=wakes)
 
     def delete(self, name: str, kind: str = "Sandbox") -> None:
         """Request the deletion of an object; one that nothing holds up is gone at once."""

@@ -35,7 +35,7 @@ class Activity:
         return (view.open, view.asking) if view else (0, 0)
 
     def stream(self, open_: Callable[[], Iterator[Chunk]]) -> Iterator[Chunk]:
-        return self.used.stream(UID, open_, asks=True)
+        return self.used.stream(UID, open_, wakes=True)
 
 
 @pytest.fixture
@@ -173,7 +173,7 @@ def test_reaping_and_use_never_both_win() -> None:
         thread = threading.Thread(target=reap)
         thread.start()
         start.wait()
-        log.begin(UID, asks=True)
+        log.begin(UID, wakes=True)
         entered = log.stopping_run(UID) != run
         thread.join()
         assert not (entered and results["held"])

@@ -246,7 +246,7 @@ class PlacementKeeper(Keeper):
         """Make the parts of the pools that name no host, as their slots are placed, and write their statuses."""
         statuses = []
         spreading = spread.spread_pools(pools)
-        requests = spread.asking(sandboxes.values()) if spreading else {}
+        requests = spread.required_hosts(sandboxes.values()) if spreading else {}
         for pool in spreading:
             refusal = ""
             for put in spread.put_parts(pool, pools, records, requests):

@@ -77,7 +77,7 @@ def _requested_limits(context: ReconcileContext, decision: Decision) -> Limits |
     wakes_to_stop = hibernation.is_frozen(context) and resting is not None and resting.reason in idle.REASONS
     if wakes_to_stop and decision.actions:  # it is suspended after it was hibernated: its memory comes back first
         return context.rendered.config.limits
-    if decision.reason in WITHHELD or (resting is not None and not resting.half):
+    if decision.reason in WITHHELD or (resting is not None and not resting.restarts):
         return None
     if hibernation.is_frozen(context) and hibernation.keeps(after):
         return None

@@ -52,35 +52,37 @@ def spread_pools(pools: Iterable[Pool]) -> tuple[Pool, ...]:
 
 def slot_uids(pool: Pool, parts: Sequence[Pool], records: Mapping[str, PlacedRecord]) -> tuple[str, ...]:
     """Return the uids of a pool's slots. Where its maximum leaves fewer, those without a warm sandbox are given up."""
-    uids = [f"{pool.obj.uid}-{at}" for at in range(pool.spec.warm_replicas if pool.spec else 0)]
-    room = warm_of(pool, parts)
+    uids = [f"{pool.obj.uid}-{number}" for number in range(pool.spec.warm_replicas if pool.spec else 0)]
+    room = warm_target(pool, parts)
     if room == len(uids):
         return tuple(uids)
-    filled = Counter(
+    members_left = Counter(
         {host_of(pool_part.obj, UNBOUND): int(pool_part.obj.status.get("replicas", 0)) for pool_part in parts}
     )
-    with_one: list[str] = []
-    placed: list[str] = []
-    unplaced: list[str] = []
+    filled_slots: list[str] = []
+    placed_slots: list[str] = []
+    unplaced_slots: list[str] = []
+    # Kept are first those whose host has a warm member for them, then those that have a host.
     for uid, host in ((uid, host_of_slot(records.get(uid))) for uid in uids):
-        filled[host] -= 1
-        (unplaced if not host else with_one if filled[host] >= 0 else placed).append(uid)
-    return (*with_one, *placed, *unplaced)[:room]
+        members_left[host] -= 1
+        (unplaced_slots if not host else filled_slots if members_left[host] >= 0 else placed_slots).append(uid)
+    return (*filled_slots, *placed_slots, *unplaced_slots)[:room]
 
 
-def warm_of(pool: Pool, parts: Iterable[Pool]) -> int:
+def warm_target(pool: Pool, parts: Iterable[Pool]) -> int:
     """Return the number of warm members that a pool is to have, beside the claimed and the waiting sandboxes."""
     if pool.spec is None or pool.spec.max_replicas is None:
         return pool.spec.warm_replicas if pool.spec else 0
-    in_use = sum(int(member.obj.status.get(name, 0)) for member in parts for name in ("claimedReplicas", WAITING))
+    in_use = sum(int(pool_part.obj.status.get(name, 0)) for pool_part in parts for name in ("claimedReplicas", WAITING))
     return min(pool.spec.warm_replicas, max(0, pool.spec.max_replicas - in_use))
 
 
-Asking = Mapping[tuple[str, str], Collection[str]]
+# Hosts by namespace and template.
+RequiredHosts = Mapping[tuple[str, str], Collection[str]]
 
 
-def asking(sandboxes: Iterable[Sandbox]) -> Asking:
-    """Return the hosts of sandboxes that start from a pool alone, by namespace and template: they need a part there."""
+def required_hosts(sandboxes: Iterable[Sandbox]) -> RequiredHosts:
+    """Return the hosts of sandboxes with poolPolicy Require: the pool of their template needs a part there."""
     hosts: dict[tuple[str, str], set[str]] = {}
     for sandbox in sandboxes:
         spec, host = sandbox.spec, host_of(sandbox.obj, UNBOUND)
@@ -90,14 +92,17 @@ def asking(sandboxes: Iterable[Sandbox]) -> Asking:
 
 
 def put_parts(
-    pool: Pool, pools: Iterable[Pool], records: Mapping[str, PlacedRecord], requested: Asking = MappingProxyType({})
+    pool: Pool,
+    pools: Iterable[Pool],
+    records: Mapping[str, PlacedRecord],
+    required: RequiredHosts = MappingProxyType({}),
 ) -> Iterator[PutPart]:
     """Yield the parts of a pool that are not as its slots are placed now. `pools` are all that are stored."""
     parts = parts_of(pool, pools)
     shares = Counter(host for uid in slot_uids(pool, parts, records) if (host := host_of_slot(records.get(uid))))
     part_by_host = {host_of(pool_part.obj, UNBOUND): pool_part.obj for pool_part in parts}
     template = pool.spec.template_ref.name if pool.spec else ""
-    for host in sorted({*shares, *part_by_host, *requested.get((pool.obj.namespace, template), ())}):
+    for host in sorted({*shares, *part_by_host, *required.get((pool.obj.namespace, template), ())}):
         stored = part_by_host.get(host)
         if stored is not None and stored.deleted_at is not None:
             continue
@@ -147,19 +152,19 @@ def spread_status(
     counts = {name: sum(int(stored.obj.status.get(name, 0)) for stored in parts) for name in _COUNTS}
     generation = pool.obj.generation
     conditions = [
-        _ready(pool, parts, counts, records, refusal or lacking),
+        _ready_condition(pool, parts, counts, records, refusal or lacking),
         Condition("Accepted", "True", "Admitted"),
-        _degraded(parts, refusal),
+        _degraded_condition(parts, refusal),
     ]
     return {
         "observedGeneration": generation,
         "conditions": [dated(condition, prior.get(condition.type), generation, now) for condition in conditions],
         **counts,
-        **_usage(pool, usage),
+        **_used_status(pool, usage),
     }
 
 
-def _usage(pool: Pool, usage: Amount) -> dict[str, Any]:
+def _used_status(pool: Pool, usage: Amount) -> dict[str, Any]:
     """Return what is used of each resource that the pool's quota bounds."""
     hard = pool.spec.quota.hard if pool.spec and pool.spec.quota is not None else None
     bounded = [resource for resource in RESOURCES if hard is not None and getattr(hard, resource.name) is not None]
@@ -170,10 +175,10 @@ def _usage(pool: Pool, usage: Amount) -> dict[str, Any]:
     )
 
 
-def _ready(
+def _ready_condition(
     pool: Pool, parts: Sequence[Pool], counts: Mapping[str, int], records: Mapping[str, PlacedRecord], lacking: str
 ) -> Condition:
-    ready, desired = counts["readyReplicas"], warm_of(pool, parts)
+    ready, desired = counts["readyReplicas"], warm_target(pool, parts)
     message = f"{ready} of {desired} members are ready"
     most = pool.spec.max_replicas if pool.spec else None
     warm, claimed = counts["replicas"], counts["claimedReplicas"]
@@ -190,7 +195,7 @@ def _ready(
     return Condition("Ready", "False", "Filling", f"{message}; {why}" if why else message)
 
 
-def _degraded(parts: Sequence[Pool], refusal: str) -> Condition:
+def _degraded_condition(parts: Sequence[Pool], refusal: str) -> Condition:
     if refusal:
         return Condition("Degraded", "True", "Refused", refusal)
     for stored in parts:

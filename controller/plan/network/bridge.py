@@ -22,19 +22,20 @@ def reconcile_bridge(context: ReconcileContext, decision: Decision) -> Decision:
     """Return the decision with the actions on the bridge."""
     desired, bridges = _open_network(context), context.network.bridges
     if desired is None and not bridges:
-        return _forgotten(context, decision)
+        return _without_subnet(context, decision)
     if context.blind or egress.waits_for_retry(decision) or decision.reason == "Unreadable":
         return decision
     if context.deleting or desired is None:
         # An unreadable spec says nothing of its network: nothing is removed for it.
-        return decision if context.rendered is None and not context.deleting else _cleared(context, decision, bridges)
-    decision = _cleared(context, decision, tuple(bridge for bridge in bridges if bridge.name != desired.network))
+        is_unreadable = context.rendered is None and not context.deleting
+        return decision if is_unreadable else _remove_bridges(context, decision, bridges)
+    decision = _remove_bridges(context, decision, tuple(bridge for bridge in bridges if bridge.name != desired.network))
     joins = [at for at, action in enumerate(decision.actions) if _joins(action, desired)]
     if not joins:
         return decision
-    first = decision.actions[joins[0]]
-    if not isinstance(first, ConnectNetwork) and (lacking := egress.lacking(context)) is not None:
-        return Decision(context.state if isinstance(first, CreateContainer) else decision.state, *lacking)
+    first_join = decision.actions[joins[0]]
+    if not isinstance(first_join, ConnectNetwork) and (obstacle := egress.start_obstacle(context)) is not None:
+        return Decision(context.state if isinstance(first_join, CreateContainer) else decision.state, *obstacle)
     if not context.network.subnet:
         return decision
     state = replace_if_changed(
@@ -47,36 +48,37 @@ def reconcile_bridge(context: ReconcileContext, decision: Decision) -> Decision:
     return replace(decision, state=state, actions=(*before, _ensure(context, desired), *after))
 
 
-def unplugged(context: ReconcileContext) -> bool:
+def has_other_network(context: ReconcileContext) -> bool:
     """Return True if a stopped container cannot start because its network is not the one that it was created on."""
     desired = _open_network(context)
-    return egress.unplugged(context) if desired is None else _differs(context, desired)
+    return egress.has_other_network(context) if desired is None else _differs(context, desired)
 
 
-def ready(context: ReconcileContext) -> Condition | None:
+def network_ready(context: ReconcileContext) -> Condition | None:
     """Return the NetworkReady condition; None: it has no bridge of this kind."""
     desired = _open_network(context)
     if desired is None:
         return None
     if context.blind:
         return Condition("NetworkReady", "Unknown", "EngineUnreachable", context.blind)
-    lacking, container = egress.lacking(context), context.container
-    up = container is not None and container.state in ALIVE and container.networks == (desired.network,)
+    obstacle, container = egress.start_obstacle(context), context.container
+    is_attached = container is not None and container.state in ALIVE and container.networks == (desired.network,)
     # Worst first: without a guard, with one of unknown state, cut off, and only then as desired.
-    if up and context.unconfined:
+    if is_attached and context.unconfined:
         return Condition("NetworkReady", "False", egress.UNGUARDED, context.unconfined)
-    if up and context.network.unguarded:
+    if is_attached and context.network.unguarded:
         message = f"it runs on, though the guard's state is unknown: {context.network.unguarded}"
         return Condition("NetworkReady", "Unknown", egress.UNGUARDED, message)
-    if up and (cut := egress.missing_condition(context) or egress.cut_off(_existing(context, desired))) is not None:
-        return cut
-    if up:
+    if is_attached:
+        cut = egress.missing_condition(context) or egress.cut_off_condition(_existing(context, desired))
+        if cut is not None:
+            return cut
         message = "the Internet and the local network" if desired.local else "the Internet, and nothing local"
         return Condition("NetworkReady", "True", "Local" if desired.local else "Public", f"reaches {message}")
     if container is not None and container.state in ALIVE:
         return Condition("NetworkReady", "False", "NotUp", f"it is not on {desired.network} alone")
-    if lacking is not None:
-        return Condition("NetworkReady", "False", *lacking)
+    if obstacle is not None:
+        return Condition("NetworkReady", "False", *obstacle)
     return Condition("NetworkReady", "False", "NotRunning", "the sandbox does not run")
 
 
@@ -117,14 +119,14 @@ def _ensure(context: ReconcileContext, desired: Open) -> EnsureNetwork:
     return EnsureNetwork(context.obj.uid, config, labels, why)
 
 
-def _forgotten(context: ReconcileContext, decision: Decision) -> Decision:
+def _without_subnet(context: ReconcileContext, decision: Decision) -> Decision:
     """Return the decision without the recorded subnet of a bridge that does not exist and is no longer desired."""
     if not decision.state.network.subnet or context.rendered is None or context.blind:
         return decision
     return replace(decision, state=replace(decision.state, network=replace(decision.state.network, subnet="")))
 
 
-def _cleared(context: ReconcileContext, decision: Decision, strays: tuple[Network, ...]) -> Decision:
+def _remove_bridges(context: ReconcileContext, decision: Decision, strays: tuple[Network, ...]) -> Decision:
     """Remove these networks, once the sandbox's own container is off them."""
     container = context.container
     free = [
@@ -141,8 +143,8 @@ def _cleared(context: ReconcileContext, decision: Decision, strays: tuple[Networ
         if _open_network(context) and not context.deleting
         else replace(decision.state, network=replace(decision.state.network, subnet=""))
     )
-    look = context.now + _RETRY_SECONDS
-    until = look if decision.until is None else min(decision.until, look)
+    next_look = context.now + _RETRY_SECONDS
+    until = next_look if decision.until is None else min(decision.until, next_look)
     # Not finalized before the network is gone: the next pass sees if it is.
     cleared = replace(decision, state=state, actions=(*decision.actions, *actions), until=until, finalize=False)
     return replace(cleared, reason="Terminating", message="removing its network") if context.deleting else cleared

@@ -78,21 +78,21 @@ def reconcile_egress(context: ReconcileContext, decision: Decision) -> Decision:
         return decision if decision.actions else replace(decision, reason="Unreadable", message=message, finalize=False)
     # Without a rendered spec nobody knows if it is to be sealed: its network stays until that is known.
     if context.deleting or (sealed_network is None and context.rendered is not None):
-        return _clear(context, decision)
+        return _remove_network(context, decision)
     if sealed_network is None:
         return decision
-    starts = any(isinstance(action, CreateContainer | StartContainer) for action in decision.actions)
-    if starts and (reason := lacking(context)) is not None:
+    is_start = any(isinstance(action, CreateContainer | StartContainer) for action in decision.actions)
+    if is_start and (reason := start_obstacle(context)) is not None:
         # Nothing is created now, so a state that says so is not kept.
-        makes = any(isinstance(action, CreateContainer) for action in decision.actions)
-        return Decision(context.state if makes else decision.state, *reason)
-    runs = context.container is not None and context.container.state in ALIVE
-    if not starts and not runs:
-        return _rested(context, decision)
+        is_creation = any(isinstance(action, CreateContainer) for action in decision.actions)
+        return Decision(context.state if is_creation else decision.state, *reason)
+    is_alive = context.container is not None and context.container.state in ALIVE
+    if not is_start and not is_alive:
+        return _without_proxy(context, decision)
     return _keep_proxy(context, decision, sealed_network)
 
 
-def unplugged(context: ReconcileContext) -> bool:
+def has_other_network(context: ReconcileContext) -> bool:
     """Return True if a stopped container cannot start because its network is not the one that it was created on."""
     sealed_network = _sealed_network(context)
     return sealed_network is not None and _network_differs(context, sealed_network)
@@ -108,14 +108,14 @@ def record(
     network, stored = context.network, context.network.record
     if not network.subnet and stored is None:
         return None, False
-    needs = _sealed_network(context) is not None or bool(network.containers) or network.sealed is not None
-    if decision.finalize or not needs:
+    is_needed = _sealed_network(context) is not None or bool(network.containers) or network.sealed is not None
+    if decision.finalize or not is_needed:
         return None, stored is not None
     if stored is None and not decision.actions:
         return None, False
     parent = instance.parent_uid if instance else context.obj.uid
     kind, name = (instance.parent_kind, instance.parent_name) if instance else (context.obj.kind, context.obj.name)
-    fresh = Instance(
+    new_record = Instance(
         name=egress_name(context.obj.uid),
         parent_uid=parent,
         parent_kind=kind,
@@ -129,13 +129,14 @@ def record(
         host=context.host,
     )
     if stored is None:
-        return fresh, False
+        return new_record, False
     subnet = network.subnet if _sealed_network(context) is not None else ""
-    memory = replace(stored.state, network=replace(stored.state.network, subnet=subnet or stored.state.network.subnet))
-    return replace(fresh, created_at=stored.created_at, version=stored.version, state=memory), False
+    # Its subnet stays recorded while it goes, so that no other network gets it before.
+    state = replace(stored.state, network=replace(stored.state.network, subnet=subnet or stored.state.network.subnet))
+    return replace(new_record, created_at=stored.created_at, version=stored.version, state=state), False
 
 
-def ready(context: ReconcileContext) -> Condition:
+def network_ready(context: ReconcileContext) -> Condition:
     """Return the NetworkReady condition."""
     sealed_network = _sealed_network(context)
     if context.rendered is None:
@@ -146,8 +147,8 @@ def ready(context: ReconcileContext) -> Condition:
         return Condition("NetworkReady", "Unknown", "EngineUnreachable", context.blind)
     if (missing := missing_condition(context)) is not None:
         return missing
-    if not _differs(context, sealed_network):
-        if (cut := cut_off(context.network.uplink)) is not None:
+    if not _proxy_fault(context, sealed_network):
+        if (cut := cut_off_condition(context.network.uplink)) is not None:
             return cut
         hosts = ", ".join(sealed_network.hosts) or "none"
         credential_hosts = ", ".join(dict.fromkeys(credential.host for credential in sealed_network.credentials))
@@ -158,7 +159,7 @@ def ready(context: ReconcileContext) -> Condition:
             message = f"{message}; no address for {failed} when last asked: DNS failed, nothing was refused"
             return Condition("NetworkReady", "True", UNRESOLVED, message)
         return Condition("NetworkReady", "True", "Sealed", message)
-    if (reason := lacking(context)) is not None:
+    if (reason := start_obstacle(context)) is not None:
         return Condition("NetworkReady", "False", *reason)
     failure = context.state.backoff.failure
     if failure is not None and failure.reason == SECRET_MISSING:
@@ -188,7 +189,7 @@ def missing_condition(context: ReconcileContext) -> Condition | None:
     return Condition("NetworkReady", "False", NETWORK_GONE, message)
 
 
-def cut_off(network: Network | None) -> Condition | None:
+def cut_off_condition(network: Network | None) -> Condition | None:
     """Return the NetworkReady condition if that bridge does not lead to the Internet; None: it does."""
     if network is None or not network.is_linked:
         name = network.name if network is not None else policy.UPLINK
@@ -213,7 +214,7 @@ def waits_for_retry(decision: Decision) -> bool:
     return failure is not None and not decision.actions and decision.reason == failure.reason
 
 
-def lacking(context: ReconcileContext) -> tuple[str, str] | None:
+def start_obstacle(context: ReconcileContext) -> tuple[str, str] | None:
     """Return the reason and message why nothing may be started on its network; None: it may."""
     if context.network.unguarded or context.network.untried:
         return UNGUARDED, f"not started: {context.network.unguarded or context.network.untried}"
@@ -223,6 +224,7 @@ def lacking(context: ReconcileContext) -> tuple[str, str] | None:
 
 
 def _network_differs(context: ReconcileContext, sealed_network: Sealed) -> bool:
+    """Return True if the sealed network is missing, or not as its spec has it."""
     network = context.network.sealed
     return (
         network is None
@@ -231,7 +233,7 @@ def _network_differs(context: ReconcileContext, sealed_network: Sealed) -> bool:
     )
 
 
-def _differs(context: ReconcileContext, sealed_network: Sealed) -> str:
+def _proxy_fault(context: ReconcileContext, sealed_network: Sealed) -> str:
     """Return what is wrong with the egress container, "" if nothing is."""
     containers = context.network.containers
     if len(containers) != 1:
@@ -257,45 +259,45 @@ def _differs(context: ReconcileContext, sealed_network: Sealed) -> str:
     return ""
 
 
-def _misnamed(container: Container, sealed_network: Sealed) -> bool:
+def _is_misnamed(container: Container, sealed_network: Sealed) -> bool:
     return container.name != sealed_network.egress.name
 
 
 def _keep_proxy(context: ReconcileContext, decision: Decision, sealed_network: Sealed) -> Decision:
     """Return the decision with missing parts of the egress path before the sandbox's own actions."""
-    until = _pause(context)
-    why = _differs(context, sealed_network)
+    until = _rest_until(context)
+    why = _proxy_fault(context, sealed_network)
     network = context.network
-    actions = [_plugged(action, context) for action in decision.actions]
+    actions = [_with_proxy_address(action, context) for action in decision.actions]
     # Removals come first: a network is recreated only with nothing attached to it.
-    ends = [at for at, action in enumerate(actions, 1) if isinstance(action, RemoveContainer)]
-    removals, coming = actions[: max(ends, default=0)], actions[max(ends, default=0) :]
-    first: list[Action] = []
-    if _network_differs(context, sealed_network) and not _on_network(context, sealed_network):
+    removal_end = max((at for at, action in enumerate(actions, 1) if isinstance(action, RemoveContainer)), default=0)
+    removals, own_actions = actions[:removal_end], actions[removal_end:]
+    proxy_actions: list[Action] = []
+    if _network_differs(context, sealed_network) and not _runs_on_network(context, sealed_network):
         why = why or "its network is recreated"
-        first.append(_ensure(context, sealed_network.bridge(network.subnet), context.obj.uid, "sealed"))
+        proxy_actions.append(_ensure(context, sealed_network.bridge(network.subnet), context.obj.uid, "sealed"))
     if why and until is None:
-        first = [*_removals(network.containers, why), *first, *_new_egress(context, sealed_network, why)]
+        proxy_actions = [
+            *_removals(network.containers, why),
+            *proxy_actions,
+            *_new_egress(context, sealed_network, why),
+        ]
     if not why:
-        first += [
+        proxy_actions += [
             renamed(context, container, sealed_network.egress.name)
             for container in network.containers
-            if _misnamed(container, sealed_network)
+            if _is_misnamed(container, sealed_network)
         ]
-    if not first:
-        return replace(decision, actions=(*removals, *coming), until=_earlier(decision.until, until))
+    if not proxy_actions:
+        return replace(decision, actions=(*removals, *own_actions), until=_earlier(decision.until, until))
     # The sandbox itself may need nothing, but failures are kept until these actions have worked.
-    memory = replace(
-        decision.state,
-        backoff=replace(
-            decision.state.backoff, failure=decision.state.backoff.failure or context.state.backoff.failure
-        ),
-    )
+    backoff = decision.state.backoff
+    state = replace(decision.state, backoff=replace(backoff, failure=backoff.failure or context.state.backoff.failure))
     drifted = ("egress",) if network.containers and until is None else ()
     return replace(
         decision,
-        state=memory,
-        actions=(*removals, *first, *coming),
+        state=state,
+        actions=(*removals, *proxy_actions, *own_actions),
         until=_earlier(decision.until, until),
         drift=(*decision.drift, *drifted),
     )
@@ -305,7 +307,7 @@ def _earlier(first: float | None, second: float | None) -> float | None:
     return min((moment for moment in (first, second) if moment is not None), default=None)
 
 
-def _on_network(context: ReconcileContext, sealed_network: Sealed) -> bool:
+def _runs_on_network(context: ReconcileContext, sealed_network: Sealed) -> bool:
     """Return True if its container is on the existing network: that one is kept until the next start."""
     container = context.container
     return (
@@ -316,14 +318,14 @@ def _on_network(context: ReconcileContext, sealed_network: Sealed) -> bool:
     )
 
 
-def _pause(context: ReconcileContext) -> float | None:
+def _rest_until(context: ReconcileContext) -> float | None:
     """Return the time until which an egress container that ended at once, or is being removed, is left alone."""
     for container in context.network.containers:
         if container.state is State.REMOVING:
             return context.now + _RETRY_SECONDS
-        soon = container.finished_at - container.started_at < _CRASHED_SECONDS
+        crashed = container.finished_at - container.started_at < _CRASHED_SECONDS
         due = container.finished_at + _CRASHED_SECONDS
-        if container.state is State.EXITED and soon and waits(context.now, due, _CRASHED_SECONDS):
+        if container.state is State.EXITED and crashed and waits(context.now, due, _CRASHED_SECONDS):
             return due
     return None
 
@@ -337,18 +339,17 @@ def _new_egress(context: ReconcileContext, sealed_network: Sealed, why: str) -> 
     if network.uplink is None or not network.uplink.is_linked:
         actions.append(_ensure(context, policy.uplink(network.range), "", "uplink"))
     if config.slots:
-        space = context.obj.namespace
-        bound = BindMounts(
+        bind = BindMounts(
             uid=uid,
             name=config.name,
-            namespace=space,
+            namespace=context.obj.namespace,
             image=config.image,
             user=config.user,
             slots=config.slots,
             mounts=config.mounts,
             why=why,
         )
-        actions.append(bound)
+        actions.append(bind)
     labels = _labels(context, uid, ROLE, config.hash())
     actions.append(CreateContainer(uid, config, labels, why))
     address = policy.proxy_address(network.subnet)
@@ -360,6 +361,7 @@ def _new_egress(context: ReconcileContext, sealed_network: Sealed, why: str) -> 
 
 
 def _ensure(context: ReconcileContext, config: NetworkConfig, uid: str, role: str) -> EnsureNetwork:
+    """Return the action that makes a network; `uid` is empty for the uplink, which all sandboxes share."""
     why = "found no sealed network" if uid else "found no uplink for egress containers"
     if uid and context.network.sealed is not None:
         why = "its sealed network differs from the desired one"
@@ -379,13 +381,14 @@ def _labels(context: ReconcileContext, uid: str, role: str, config_hash: str) ->
     )
 
 
-def _plugged(action: Action, context: ReconcileContext) -> Action:
+def _with_proxy_address(action: Action, context: ReconcileContext) -> Action:
+    """Return the action with the address of the proxy in a new container's variables: it follows from the subnet."""
     if isinstance(action, CreateContainer):
         return replace(action, config=policy.with_proxy_address(action.config, context.network.subnet))
     return action
 
 
-def _rested(context: ReconcileContext, decision: Decision) -> Decision:
+def _without_proxy(context: ReconcileContext, decision: Decision) -> Decision:
     """Return the decision with the egress container removed: a stopped sandbox needs none. Its network stays."""
     why = "its sandbox does not run"
     return replace(decision, actions=(*decision.actions, *_removals(context.network.containers, why)))
@@ -402,12 +405,12 @@ def _removals(containers: tuple[Container, ...], why: str) -> list[Action]:
     return actions
 
 
-def _clear(context: ReconcileContext, decision: Decision) -> Decision:
-    """Remove all of it, once the sandbox's own container is off its network."""
+def _remove_network(context: ReconcileContext, decision: Decision) -> Decision:
+    """Return the decision with all of it removed, once the sandbox's own container is off its network."""
     network, container = context.network, context.container
     name = sealed_name(context.obj.uid)
-    on_it = container is not None and (name in container.networks or context.deleting)
-    if on_it or any(isinstance(action, CreateContainer) for action in decision.actions):
+    is_attached = container is not None and (name in container.networks or context.deleting)
+    if is_attached or any(isinstance(action, CreateContainer) for action in decision.actions):
         return decision
     if not network.containers and network.sealed is None:
         return decision

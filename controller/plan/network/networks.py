@@ -40,20 +40,20 @@ def names(context: ReconcileContext, rendered: Rendered) -> tuple[str, ...]:
 
 def connect_peers(context: ReconcileContext, rendered: Rendered, container_id: str, why: str) -> Iterator[Action]:
     """Yield the actions that attach the container to the bridge shared with its peers."""
-    return peers.joining(context, rendered, container_id, why)
+    return peers.join_actions(context, rendered, container_id, why)
 
 
 def rename_peers(context: ReconcileContext, container: Container, rendered: Rendered) -> Iterator[Action]:
     """Yield the actions that give the container the names of its peers that its spec has."""
-    return peers.renaming(context, container, rendered)
+    return peers.rename_actions(context, container, rendered)
 
 
-def unplugged(context: ReconcileContext) -> bool:
+def has_other_network(context: ReconcileContext) -> bool:
     """Return True if a stopped container cannot start because a network of it was replaced since."""
-    return bridge.unplugged(context) or peers.unplugged(context)
+    return bridge.has_other_network(context) or peers.has_other_network(context)
 
 
-def unready(context: ReconcileContext) -> Condition | None:
+def not_ready_condition(context: ReconcileContext) -> Condition | None:
     """Return the Ready condition of a sandbox whose network is gone; None: it is there, or it has none."""
     missing = egress.missing_condition(context)
     return None if missing is None else Condition("Ready", missing.status, missing.reason, missing.message)
@@ -61,4 +61,4 @@ def unready(context: ReconcileContext) -> Condition | None:
 
 def condition(context: ReconcileContext) -> Condition:
     """Return the NetworkReady condition."""
-    return peers.ready(context, bridge.ready(context) or egress.ready(context))
+    return peers.network_ready(context, bridge.network_ready(context) or egress.network_ready(context))

@@ -31,7 +31,7 @@ def networks(context: ReconcileContext, rendered: Rendered) -> tuple[str, ...]:
     return (rendered.config.network_mode, *shared)
 
 
-def joining(context: ReconcileContext, rendered: Rendered, container_id: str, why: str) -> Iterator[Action]:
+def join_actions(context: ReconcileContext, rendered: Rendered, container_id: str, why: str) -> Iterator[Action]:
     """Yield the actions that attach its container to the shared bridge."""
     for network in networks(context, rendered)[1:]:
         yield ConnectNetwork(
@@ -45,7 +45,7 @@ def joining(context: ReconcileContext, rendered: Rendered, container_id: str, wh
         )
 
 
-def renaming(context: ReconcileContext, container: Container, rendered: Rendered) -> Iterator[Action]:
+def rename_actions(context: ReconcileContext, container: Container, rendered: Rendered) -> Iterator[Action]:
     """Yield the actions that attach it to the shared bridge anew, if it knows its peers by other names."""
     shared = peers_name(context.obj.namespace)
     desired = rendered.config.peer_names
@@ -53,7 +53,7 @@ def renaming(context: ReconcileContext, container: Container, rendered: Rendered
         return
     why = f"names of its peers found {_names(container.peer_names)}, desired {_names(desired)}"
     yield DisconnectNetwork(context.obj.uid, container.name, container.id, shared, why)
-    yield from joining(context, rendered, container.id, why)
+    yield from join_actions(context, rendered, container.id, why)
 
 
 def _names(peer_names: tuple[tuple[str, str], ...]) -> str:
@@ -64,12 +64,12 @@ def reconcile_peers(context: ReconcileContext, decision: Decision) -> Decision:
     """Return the decision with the actions on the shared bridge, which is created where it is needed."""
     if context.blind or context.rendered is None or decision.reason == "Unreadable":
         return decision
-    decision = replace_if_changed(decision, state=_remembered(context, decision))
+    decision = replace_if_changed(decision, state=_with_peers_subnet(context, decision))
     shared = peers_name(context.obj.namespace)
     joins = [action for action in decision.actions if isinstance(action, ConnectNetwork) and action.network == shared]
     if not joins:
         return decision
-    reason = _lacking(context)
+    reason = _join_obstacle(context)
     # A new container waits, as it would start without its peers; a running one goes on without them.
     if reason is not None and any(isinstance(action, CreateContainer) for action in decision.actions):
         return Decision(context.state, *reason)
@@ -82,7 +82,7 @@ def reconcile_peers(context: ReconcileContext, decision: Decision) -> Decision:
     return replace(decision, actions=(*decision.actions[:at], _ensure(context), *decision.actions[at:]))
 
 
-def unplugged(context: ReconcileContext) -> bool:
+def has_other_network(context: ReconcileContext) -> bool:
     """Return True if a stopped container cannot start because the shared bridge was replaced since."""
     container = context.container
     return (
@@ -93,12 +93,12 @@ def unplugged(context: ReconcileContext) -> bool:
     )
 
 
-def ready(context: ReconcileContext, own_condition: Condition) -> Condition:
+def network_ready(context: ReconcileContext, own_condition: Condition) -> Condition:
     """Return the condition of its own network, with the state of the shared bridge."""
     if own_condition.status != "True" or not has_peers(context):
         return own_condition
     if context.container is None or peers_name(context.obj.namespace) not in context.container.networks:
-        reason = _lacking(context) or ("NotJoined", "it is not attached to the bridge of its peers yet")
+        reason = _join_obstacle(context) or ("NotJoined", "it is not attached to the bridge of its peers yet")
         return Condition(own_condition.type, "False", *reason)
     if (shared := context.network.peers) is None or not shared.is_linked:
         message = f"the bridge {peers_name(context.obj.namespace)} of its peers is gone; its next start makes it again"
@@ -107,7 +107,7 @@ def ready(context: ReconcileContext, own_condition: Condition) -> Condition:
     return replace(own_condition, message=message)
 
 
-def deserted(desired: DesiredObjects, observed: Observation) -> list[Network]:
+def deserted_bridges(desired: DesiredObjects, observed: Observation) -> list[Network]:
     """Return the shared bridges that no sandbox asks for, and nothing is attached to."""
     shared_networks = [
         network for network in observed.networks.values() if network.role == policy.ROLE and not network.uid
@@ -126,9 +126,9 @@ def deserted(desired: DesiredObjects, observed: Observation) -> list[Network]:
     ]
 
 
-def _lacking(context: ReconcileContext) -> tuple[str, str] | None:
+def _join_obstacle(context: ReconcileContext) -> tuple[str, str] | None:
     """Return the reason and message why nothing may be attached to the shared bridge; None: it may."""
-    reason = egress.lacking(context)
+    reason = egress.start_obstacle(context)
     if reason is None and not context.network.peers_subnet:
         message = (
             f"no /{policy.PREFIX} of {context.network.range} is free for its peers; set a larger PADDOCK_NETWORK_RANGE"
@@ -137,7 +137,7 @@ def _lacking(context: ReconcileContext) -> tuple[str, str] | None:
     return reason
 
 
-def _remembered(context: ReconcileContext, decision: Decision) -> InstanceState:
+def _with_peers_subnet(context: ReconcileContext, decision: Decision) -> InstanceState:
     return replace_if_changed(
         decision.state,
         network=replace_if_changed(

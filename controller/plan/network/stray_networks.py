@@ -13,14 +13,14 @@ from controller.plan.network import peers
 
 
 def sweep(builder: PlanBuilder, snapshot: Snapshot, memo: Memo) -> None:
-    """Remove networks that are strays for the grace of orphans. A blind pass resets every grace."""
+    """Remove networks that have been strays for the grace of orphans. A blind pass resets every grace."""
     if snapshot.observed.blind:
         memo.stray_networks = {}
         return
-    owners = (snapshot.desired.sandboxes, snapshot.instances, snapshot.observed.containers)
+    uids_of_owners = (snapshot.desired.sandboxes, snapshot.instances, snapshot.observed.containers)
     owned = (network for network in snapshot.observed.networks.values() if network.uid)
-    strays = [network for network in owned if not any(network.uid in some for some in owners)]
-    strays += peers.deserted(snapshot.desired, snapshot.observed)
+    strays = [network for network in owned if not any(network.uid in uids for uids in uids_of_owners)]
+    strays += peers.deserted_bridges(snapshot.desired, snapshot.observed)
     if not strays and not memo.stray_networks:
         return
     now, grace = snapshot.now, snapshot.rules.sweep.grace_seconds
@@ -36,8 +36,9 @@ def sweep(builder: PlanBuilder, snapshot: Snapshot, memo: Memo) -> None:
 
 
 def _remove(builder: PlanBuilder, network: Network, now: float, grace: float) -> None:
+    """Add the removal of one network, in a group of its own: no sandbox is planned that it could belong to."""
     ref = ObjectRef("Sandbox", network.namespace, network.object_name, network.uid or network.name)
     action = RemoveNetwork(network.uid, network.name, f"no object is stored for it for {grace:g} s")
-    builder.groups.append(Group(ref, 0, True, (action,)))
+    builder.groups.append(Group(ref, generation=0, deleting=True, actions=(action,)))
     if network.uid:  # a shared one was no single sandbox's, and it is no wonder that nobody needs it any more
         builder.events.append(Event(ref, "Warning", "Orphaned", f"{action} ({action.why})", now))

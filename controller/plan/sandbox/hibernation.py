@@ -66,7 +66,7 @@ def keeps(context: ReconcileContext) -> bool:
         return True
     if spec.run_state == "Hibernated":
         return True
-    if not begun_here or hibernation is None or not idle.asleep(context):
+    if not begun_here or hibernation is None or not idle.is_asleep(context):
         return False
     if hibernation.phase == "Moving":
         return _is_possible(context)
@@ -91,7 +91,7 @@ def keep(context: ReconcileContext, container: Container, rendered: Rendered) ->
             return Decision(state, HIBERNATING, "waits until nobody uses it: a command or a connection is open")
         if not _is_possible(context):
             return _unable(context) if context.obj.kind == "Sandbox" else Decision(state)  # a warm member runs then
-    why = "runState is Hibernated" if not idle.asleep(context) else idle.stop_reason(context)[1]
+    why = "runState is Hibernated" if not idle.is_asleep(context) else idle.stop_reason(context)[1]
     action = HibernateContainer(context.obj.uid, container.name, container.id, why)
     state = replace(state, memory=replace(state.memory, hibernation=Hibernation(container.run, context.now)))
     return Decision(state, HIBERNATING, why, (action,), hold=container.run)
@@ -125,7 +125,7 @@ def message(context: ReconcileContext, container: Container) -> str:
     where = "frozen"
     if memory is not None:
         where = f"frozen, {format_bytes(memory.swapped_bytes)} in swap, {format_bytes(memory.resident_bytes)} in memory"
-    for_idleness = f"{idle.stop_reason(context)[1]}: " if idle.asleep(context) else ""
+    for_idleness = f"{idle.stop_reason(context)[1]}: " if idle.is_asleep(context) else ""
     return f"{for_idleness}{where}; the next use wakes it"
 
 

@@ -40,7 +40,7 @@ class Idleness:
     woken: bool = False
 
 
-def asleep(context: ReconcileContext) -> bool:
+def is_asleep(context: ReconcileContext) -> bool:
     """Return True if it was stopped for idleness, and nobody has asked for it since."""
     return context.state.lifecycle.idled.generation == context.obj.generation
 
@@ -57,29 +57,30 @@ def observe(context: ReconcileContext) -> Idleness:
     """Return its idleness, with the state updated."""
     state, activity = context.state, context.activity or _UNSEEN
     if state.lifecycle.idled.generation:
-        if asleep(context) and (context.stays_hibernated or not activity.asking):
-            return _asleep(context)
+        if is_asleep(context) and (context.stays_hibernated or not activity.asking):
+            return _observe_asleep(context)
         lifecycle = replace(state.lifecycle, idled=state.lifecycle.idled._replace(generation=0), evicted_for=())
         return Idleness(replace(state, lifecycle=lifecycle), woken=bool(activity.asking))
     timeout = pressure.timeout_seconds(context.spec, context.short_of)
     if timeout is None or context.spec is None or context.spec.run_state != "Running":
-        return Idleness(state)
-    use, noting = _noted(context)
+        return Idleness(state)  # nothing ever stops it for idleness
+    use, next_note_at = _use_to_store(context)
     state = replace(state, lifecycle=replace(state.lifecycle, use=use))
     container = context.container
-    if container is None or container.state is not State.RUNNING or was_asked_to_stop(container, state):
-        return Idleness(state, noting)
-    if activity.open:
-        return Idleness(state, noting)
+    runs = container is not None and container.state is State.RUNNING and not was_asked_to_stop(container, state)
+    # What does not run has nothing to stop, and an open stream is use: only the note is due.
+    if container is None or not runs or activity.open:
+        return Idleness(state, next_note_at)
+    # A use before a clock jump (`void`) has a time that means nothing now.
     since = max(
-        activity.last_at, *(moment for moment in _times(use, container, context.now) if moment not in activity.void)
+        activity.last_at, *(moment for moment in _use_times(use, container, context.now) if moment not in activity.void)
     )
     if since > context.now:  # the clock was set back, or the engine's is ahead
-        return Idleness(state, _earlier(noting, min(since, context.now + timeout)))
-    return _judged(context, state, container, since=since, timeout=timeout, noting=noting)
+        return Idleness(state, _earlier(next_note_at, min(since, context.now + timeout)))
+    return _observe_run(context, state, container, since=since, timeout=timeout, next_note_at=next_note_at)
 
 
-def _asleep(context: ReconcileContext) -> Idleness:
+def _observe_asleep(context: ReconcileContext) -> Idleness:
     """Return the idleness of one that nobody asks for: hibernated for too long, it is suspended."""
     state, spec = context.state, context.spec
     hibernation = state.memory.hibernation
@@ -91,7 +92,7 @@ def _asleep(context: ReconcileContext) -> Idleness:
     return Idleness(replace(state, memory=replace(state.memory, hibernation=replace(hibernation, phase="Ending"))))
 
 
-def _times(use: StoredUse, container: Container, now: float) -> tuple[float, ...]:
+def _use_times(use: StoredUse, container: Container, now: float) -> tuple[float, ...]:
     """Return the times of the stored use and of the run's start. One in the future was taken before the clock was set.
 
     While the use is known, such a start says nothing.
@@ -99,29 +100,31 @@ def _times(use: StoredUse, container: Container, now: float) -> tuple[float, ...
     return (use.at,) if use.at <= now < container.started_at else (use.at, container.started_at)
 
 
-def _judged(
+def _observe_run(
     context: ReconcileContext,
     state: InstanceState,
     container: Container,
     since: float,
     timeout: int,
-    noting: float | None,
+    next_note_at: float | None,
 ) -> Idleness:
+    """Return the idleness of a run without a stream: whether its CPU was used since then, its samples tell."""
     mark, newest = _samples(context.activity or _UNSEEN, container, since)
     if mark is None or newest is None:
-        return Idleness(state, noting, sample=since)
+        return Idleness(state, next_note_at, sample=since)
+    # An average over less than the window would take a moment's work for use, or a pause for idleness.
     due = max(since + timeout, mark.at + min(timeout, _LEAST_WINDOW_SECONDS))
     if context.now < due:
-        return Idleness(state, _earlier(noting, due))
+        return Idleness(state, _earlier(next_note_at, due))
     if newest.at < due:
-        return Idleness(state, noting, sample=since)
+        return Idleness(state, next_note_at, sample=since)
     if _is_busy(mark, newest):
         use = StoredUse(newest.at, False, context.now, context.obj.generation)
         return Idleness(replace(state, lifecycle=replace(state.lifecycle, use=use)), timer=newest.at + timeout)
     return Idleness(state, due=True)
 
 
-def _noted(context: ReconcileContext) -> tuple[StoredUse, float | None]:
+def _use_to_store(context: ReconcileContext) -> tuple[StoredUse, float | None]:
     """Return the use that the store is to keep, and the time of the next write."""
     stored = context.state.lifecycle.use
     activity = context.activity
@@ -137,9 +140,9 @@ def _noted(context: ReconcileContext) -> tuple[StoredUse, float | None]:
         return StoredUse(now if is_open else activity.last_at, is_open, now, generation), None
     if (is_open and stored.open) or (not is_open and not stored.open and activity.last_at <= stored.at):
         return stored, None
-    may = stored.noted_at + NOTE_SECONDS
-    if stored.noted_at <= now < may:
-        return stored, may
+    next_note_at = stored.noted_at + NOTE_SECONDS
+    if stored.noted_at <= now < next_note_at:
+        return stored, next_note_at
     return StoredUse(now if is_open else max(stored.at, activity.last_at), is_open, now, generation), None
 
 

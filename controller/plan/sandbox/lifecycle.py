@@ -22,10 +22,9 @@ _EXPIRED = "stopped for good: its lifecycle.activeDeadlineSeconds have passed"
 class Rest:
     """Reason why a sandbox does not run.
 
-    `reason` and `message` are its conditions' once stopped, `stopping` until then.
-
-    `end` is the reason of the end in its death record. `finished`: it stays so until its spec changes. `half`: it is
-    started again as soon as it has stopped.
+    `reason` and `message` are its conditions' once stopped, `stopping` until then. `end` is the reason of the end in
+    its death record. `finished`: it stays so until its spec changes. `restarts`: it is started again as soon as it has
+    stopped.
     """
 
     reason: str
@@ -33,40 +32,47 @@ class Rest:
     stopping: str = "Suspending"
     end: str = "Stopped"
     finished: bool = False
-    half: bool = False
+    restarts: bool = False
 
 
+# Of one whose spec can't be read: that of specs which set none.
+_DEFAULT_GRACE_SECONDS = 10
 _SUSPENDED = Rest("Suspended", "runState is Suspended")
 
 
-def timed(context: ReconcileContext, decide: Callable[[ReconcileContext], Decision]) -> Decision:
-    """Return the decision of `decide` under the lifecycle timers, with the next timer."""
-    was_expired = expired(context)
+def decide_with_timers(context: ReconcileContext, decide: Callable[[ReconcileContext], Decision]) -> Decision:
+    """Return the decision of `decide` under the lifecycle timers, with the next timer.
+
+    The deadline comes first and ends it for good; then the limit of its disk, until its spec changes; then idleness.
+    """
+    was_expired = is_expired(context)
     context = replace_if_changed(context, state=_notice_deadline(context))
-    if expired(context):
+    if is_expired(context):
         decision = _with_deadline(context, decide(context))
         return decision if was_expired else decision.with_event(context.event(DEADLINE, _EXPIRED, warning=True))
-    was_overfull = disk_limit.exceeded(context)
+    was_over_limit = disk_limit.exceeded(context)
     context = replace_if_changed(context, state=disk_limit.observe(context))
     if disk_limit.exceeded(context):
         decision = _with_deadline(context, decide(context))
         return (
             decision
-            if was_overfull
+            if was_over_limit
             else decision.with_event(context.event(disk_limit.REASON, disk_limit.limit_message(context), warning=True))
         )
     idleness = idle.observe(context)
+    # `decide` goes by the state: a sandbox noted as idled is one that is to rest.
     context = replace_if_changed(context, state=idleness.state)
-    blocked = files.blocked_stop(context) if idleness.due and _suspends_idle(context) else None
-    if idleness.due and blocked is None:
+    # Files in memory that can't be saved keep it running: an idle timeout must not lose them.
+    blocked_stop = files.blocked_stop(context) if idleness.due and _suspends_idle(context) else None
+    if idleness.due and blocked_stop is None:
         return _reap_idle(context, decide)
     decision = _with_deadline(context, decide(context))
-    if blocked is not None and blocked.until is not None:
-        decision = decision.with_timer(blocked.until)
+    if blocked_stop is not None and blocked_stop.until is not None:
+        decision = decision.with_timer(blocked_stop.until)
     decision = replace_if_changed(decision, sample=idleness.sample, hold=decision.hold or _hold(context, decision))
     if idleness.woken:
-        word = "hibernated" if hibernation.is_frozen(context) else "suspended"
-        decision = decision.with_event(context.event("Woken", f"{word} when idle, and asked for again"))
+        rest_word = "hibernated" if hibernation.is_frozen(context) else "suspended"
+        decision = decision.with_event(context.event("Woken", f"{rest_word} when idle, and asked for again"))
     return decision if idleness.timer is None else decision.with_timer(idleness.timer)
 
 
@@ -75,8 +81,8 @@ def _reap_idle(context: ReconcileContext, decide: Callable[[ReconcileContext], D
     assert context.spec is not None
     assert context.container is not None
     evicted_for = pressure.short_of(context)
-    on_idle = hibernation.on_idle(context, evicted_for)
-    if on_idle == "Delete":
+    idle_action = hibernation.on_idle(context, evicted_for)
+    if idle_action == "Delete":
         message = f"not used for {context.spec.lifecycle.idle_timeout_seconds} s"
         event = context.event(idle.REASON, f"{message}: {_DELETED}")
         return Decision(
@@ -91,22 +97,23 @@ def _reap_idle(context: ReconcileContext, decide: Callable[[ReconcileContext], D
         ),
         memory=replace(
             context.state.memory,
-            hibernation=hibernation.begun_hibernation(context) if on_idle == "Hibernate" else None,
+            hibernation=hibernation.begun_hibernation(context) if idle_action == "Hibernate" else None,
         ),
     )
     context = replace(context, state=state)
     reason, message = idle.stop_reason(context)
     decision = _with_deadline(context, decide(context))
-    evicted = reason == idle.EVICTED
-    outcome = "hibernated; the next use wakes it"
-    if on_idle != "Hibernate":
-        outcome = "suspended; the next `paddock exec` starts it"
-    event = context.event(reason, f"{message}: {outcome}", warning=evicted)
-    reaped = "pressure" if evicted else "idle"
+    is_evicted = reason == idle.EVICTED
+    outcome = "suspended; the next `paddock exec` starts it"
+    if idle_action == "Hibernate":
+        outcome = "hibernated; the next use wakes it"
+    event = context.event(reason, f"{message}: {outcome}", warning=is_evicted)
+    reaped = "pressure" if is_evicted else "idle"
     return replace(decision.with_event(event), reaped=reaped, hold=decision.hold or _hold(context, decision))
 
 
 def _suspends_idle(context: ReconcileContext) -> bool:
+    """Return True if idleness would stop it, so that its files in memory have to be saved."""
     return hibernation.on_idle(context, pressure.short_of(context)) == "Suspend"
 
 
@@ -125,28 +132,33 @@ def rest_state(context: ReconcileContext) -> Rest | None:
         return None
     if spec is None or spec.run_state == "Suspended":
         return _SUSPENDED
-    if expired(context):
+    if is_expired(context):
         message = f"activeDeadlineSeconds ({spec.lifecycle.active_deadline_seconds}) have passed"
         return Rest(DEADLINE, message, "Stopping", DEADLINE, finished=True)
     if disk_limit.exceeded(context):
         return Rest(disk_limit.REASON, disk_limit.limit_message(context), "Stopping", "Evicted", finished=True)
     if hibernation.is_lost(context):
         return Rest(hibernation.HIBERNATED, hibernation.LOST_MESSAGE)
-    if idle.asleep(context) and not hibernation.keeps(context):
+    if idle.is_asleep(context) and not hibernation.keeps(context):
         reason, message = idle.stop_reason(context)
         return Rest(reason, f"{message}; the next `paddock exec` starts it", end=reason)
-    return _half_stopped(context)
+    return _begun_stop(context)
 
 
-def _half_stopped(context: ReconcileContext) -> Rest | None:
-    """Finish a stop that was begun, though it is to run again: it must not end later while in use."""
+def _begun_stop(context: ReconcileContext) -> Rest | None:
+    """Return the rest that finishes a stop which was begun, though it is to run again: it must not end later in use."""
     container, reason = context.container, context.state.runs.stop.reason
     if container is None or container.state not in ALIVE or not was_asked_to_stop(container, context.state):
         return None
-    by_probes = context.state.runs.ended_by_probes(container.run)  # these finish it themselves
-    if by_probes or reason not in (*idle.REASONS, DEADLINE, "Stopped", "Superseded"):
+    # Stops for failed probes are finished by probes.py.
+    if context.state.runs.ended_by_probes(container.run) or reason not in (
+        *idle.REASONS,
+        DEADLINE,
+        "Stopped",
+        "Superseded",
+    ):
         return None
-    return Rest(reason, f"it was being stopped ({reason}); it is started again after that", end=reason, half=True)
+    return Rest(reason, f"it was being stopped ({reason}); it is started again after that", end=reason, restarts=True)
 
 
 def stop(
@@ -157,7 +169,7 @@ def stop(
     None once that is over (or there is none): the caller may use force. A sandbox whose network nothing confines gets
     no grace. `reason` is its condition's meanwhile, `end` the reason in its death record.
     """
-    grace = context.spec.lifecycle.shutdown_grace_period_seconds if context.spec else 10
+    grace = context.spec.lifecycle.shutdown_grace_period_seconds if context.spec else _DEFAULT_GRACE_SECONDS
     if context.unconfined and context.network.on_guard_lost != "report":
         return None
     was_asked = was_asked_to_stop(container, context.state)
@@ -180,7 +192,7 @@ def asked_to_stop(state: InstanceState, container: Container, now: float, end: s
     return replace(state, runs=replace(state.runs, stop=StopRequest(container.run, now, end)))
 
 
-def expired(context: ReconcileContext) -> bool:
+def is_expired(context: ReconcileContext) -> bool:
     """Return True if its deadline passed in this generation of its spec."""
     return context.state.lifecycle.expired.generation == context.obj.generation
 
@@ -188,13 +200,13 @@ def expired(context: ReconcileContext) -> bool:
 def _notice_deadline(context: ReconcileContext) -> InstanceState:
     """Return the state with its deadline, if that has passed. A new generation, or a suspension, starts afresh."""
     state, spec = context.state, context.spec
-    if state.lifecycle.expired.generation and not expired(context):
+    if state.lifecycle.expired.generation and not is_expired(context):
         lifecycle = replace(state.lifecycle, expired=state.lifecycle.expired._replace(generation=0))
         state = replace(state, lifecycle=lifecycle, runs=replace(state.runs, first_start=0.0))
     if spec is not None and spec.run_state == "Suspended" and state.runs.first_start:
         state = replace(state, runs=replace(state.runs, first_start=0.0))
     due = _deadline(replace_if_changed(context, state=state))
-    if due is None or context.now < due or expired(context):
+    if due is None or context.now < due or is_expired(context):
         return state
     expiry = GenerationTime(context.obj.generation, context.now)
     return replace(state, lifecycle=replace(state.lifecycle, expired=expiry))
@@ -219,12 +231,12 @@ def _with_deadline(context: ReconcileContext, decision: Decision) -> Decision:
         return decision if lifecycle.ttl_seconds_after_finished is None else _expire_finished(context, decision)
     if lifecycle.active_deadline_seconds is None or (context.spec and context.spec.run_state == "Suspended"):
         return decision
-    decision = replace_if_changed(decision, state=_started(context, decision))
+    decision = replace_if_changed(decision, state=_with_first_start(context, decision))
     due = _deadline(replace_if_changed(context, state=decision.state))
-    return decision if due is None or expired(context) else decision.with_timer(due)
+    return decision if due is None or is_expired(context) else decision.with_timer(due)
 
 
-def _started(context: ReconcileContext, decision: Decision) -> InstanceState:
+def _with_first_start(context: ReconcileContext, decision: Decision) -> InstanceState:
     """Return the state with its first start: the one decided now, or that of a run that goes on.
 
     A run that began before the sandbox was created was claimed with it, and the time before is not the sandbox's.
@@ -245,7 +257,9 @@ def _expire_finished(context: ReconcileContext, decision: Decision) -> Decision:
     """Delete a finished sandbox when its TTL is over, or set the timer for it."""
     assert context.spec is not None
     end, ttl = decision.state.runs.last_end, context.spec.lifecycle.ttl_seconds_after_finished or 0
-    finished_at = max(end.finished_at if end else 0.0, decision.state.lifecycle.expired.at if expired(context) else 0.0)
+    finished_at = max(
+        end.finished_at if end else 0.0, decision.state.lifecycle.expired.at if is_expired(context) else 0.0
+    )
     due = min(finished_at, context.now) + ttl
     if context.now < due:
         return decision.with_timer(due)

@@ -132,7 +132,7 @@ def reconcile_duplicates(context: ReconcileContext) -> Decision | None:
 
 def reconcile_lifecycle(context: ReconcileContext) -> Decision:
     """Bring the one container into the desired state, within its lifecycle timers. Attestation comes first."""
-    return lifecycle.timed(context, _keep)
+    return lifecycle.decide_with_timers(context, _keep)
 
 
 def settle(decision: Decision, events: tuple[Event, ...]) -> Decision:
@@ -290,7 +290,7 @@ def _present(context: ReconcileContext, container: Container, rendered: Rendered
         return Decision(context.state, "Removing", "the engine is removing its container", until=until)
     resting = rest_state(context)
     why = drift.needs_new_container(context, container, rendered) or mounts.changed(context, container, rendered)
-    if why and (resting is None or resting.half):
+    if why and (resting is None or resting.restarts):
         return _replace(context, container, rendered, why)
     if container.state in ALIVE and resting is None and (broken := attest.restart_reason(context))[0]:
         return _restart(context, container, *broken)
@@ -328,7 +328,7 @@ def _restart(context: ReconcileContext, container: Container, reason: str, why: 
     if waits(context.now, due, CRASH_LONGEST_SECONDS):
         return Decision(state, reason, why, until=due)
     context = replace(context, state=replace(state, runs=replace(state.runs, crashes=crashes)))
-    decision = _suspend(context, container, Rest("Restarting", why, "Restarting", "Superseded", half=True))
+    decision = _suspend(context, container, Rest("Restarting", why, "Restarting", "Superseded", restarts=True))
     return decision.with_event(context.event(reason, f"{why}; restarting it", warning=True))
 
 
@@ -402,7 +402,7 @@ def _suspend(context: ReconcileContext, container: Container, resting: Rest) -> 
     if container.state not in ALIVE:
         stopped = Decision(context.state, resting.reason, resting.message, finished=resting.finished)
         return files.save(context, container, stopped)
-    stays = not resting.half and not was_asked_to_stop(container, context.state)
+    stays = not resting.restarts and not was_asked_to_stop(container, context.state)
     if stays and (blocked := files.blocked_stop(context)) is not None:
         return blocked
     waiting = stop(context, container, resting.message, resting.stopping, resting.end)
@@ -443,7 +443,7 @@ def _start(context: ReconcileContext, container: Container, rendered: Rendered) 
     elif (
         drift.outdated(container, rendered)
         or lasting
-        or networks.unplugged(context)
+        or networks.has_other_network(context)
         or files.is_renewed(context, container, rendered)
     ):
         # This start is where an upgrade, a policy or a default that changed meanwhile takes effect.

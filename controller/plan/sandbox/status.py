@@ -182,7 +182,7 @@ def _ready(context: ReconcileContext, decision: Decision) -> Condition:
         return unguarded
     run_state = context.spec.run_state if context.spec else "Suspended"
     up = container is not None and container.state is State.RUNNING and run_state == "Running" and not context.deleting
-    if up and not _interrupts(decision) and (missing := networks.unready(context)) is not None:
+    if up and not _interrupts(decision) and (missing := networks.not_ready_condition(context)) is not None:
         return missing
     # It is up, and Ready only once its probes say so.
     pending, message = _pending(context, decision) if up else ("", "")

@@ -38,8 +38,8 @@ class NoLoop:
 
     passes = 0
 
-    def begin(self, _uid: str, *, asks: bool) -> None: ...
-    def end(self, _uid: str, *, asks: bool) -> None: ...
+    def begin(self, _uid: str, *, wakes: bool) -> None: ...
+    def end(self, _uid: str, *, wakes: bool) -> None: ...
     def contexts(self, _uid: str, _run: Run, _contexts: tuple[tuple[str, str], ...]) -> None: ...
     def stopping_run(self, _uid: str) -> Run | None:
         return None
@@ -122,20 +122,20 @@ class ActivityTracker:
         self._in_use, self._engine, self._wake, self._resume = in_use, engine, wake, resume
         self._wake_now = wake_now or (lambda: None)
 
-    def stream(self, uid: str, open_: Callable[[], Iterator[Chunk]], *, asks: bool) -> TrackedStream:
-        """Open a stream; the sandbox is in use until it ends. `asks` wakes an idle-suspended sandbox."""
-        self._in_use.begin(uid, asks=asks)
+    def stream(self, uid: str, open_: Callable[[], Iterator[Chunk]], *, wakes: bool) -> TrackedStream:
+        """Open a stream; the sandbox is in use until it ends. `wakes` wakes an idle-suspended sandbox."""
+        self._in_use.begin(uid, wakes=wakes)
         self._wake()
         try:
             chunks = open_()
         except BaseException:
-            self._over(uid, asks)
+            self._over(uid, wakes)
             raise
-        return TrackedStream(chunks, lambda: self._over(uid, asks))
+        return TrackedStream(chunks, lambda: self._over(uid, wakes))
 
     def begin(self, uid: str) -> Callable[[], None]:
         """Keep the sandbox in use, and wake it, until the result is called (from any thread; idempotent)."""
-        self._in_use.begin(uid, asks=True)
+        self._in_use.begin(uid, wakes=True)
         self._wake()
         open_ = [uid]
 
@@ -145,8 +145,8 @@ class ActivityTracker:
 
         return end
 
-    def _over(self, uid: str, asks: bool) -> None:
-        self._in_use.end(uid, asks=asks)
+    def _over(self, uid: str, wakes: bool) -> None:
+        self._in_use.end(uid, wakes=wakes)
         self._wake()
 
     def mark_used(self, obj: StoredObject, container: Container) -> None:

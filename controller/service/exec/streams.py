@@ -84,7 +84,7 @@ class SandboxStreams:
         """
         container = self._container(self._objects.get(kind, namespace, name))
         read = partial(self._streams.logs, container.id, follow=follow, tail=tail, since=since, timestamps=timestamps)
-        return partial(self._activity.stream, container.uid, read, asks=False) if follow else read
+        return partial(self._activity.stream, container.uid, read, wakes=False) if follow else read
 
     def exec(
         self,
@@ -279,7 +279,7 @@ class SandboxStreams:
             chunks = self._adopted.follow(ref, timeout_seconds=timeout_seconds, escaped=escaped, starts=starts)
             return TrackedStream(chunks, self._exec_slots.hold(obj.uid))
 
-        return self._activity.stream(obj.uid, open_, asks=False)
+        return self._activity.stream(obj.uid, open_, wakes=False)
 
     def enter(
         self, kind: Kind, namespace: str, name: str, do: Callable[[Container], T], *, frozen: bool = False

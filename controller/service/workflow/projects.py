@@ -80,12 +80,12 @@ class Projects:
             sandbox = self._set(sandbox, "Running")
         if _ready(sandbox).get("reason") not in SLEEPING:
             return self._until_ready(sandbox, wait_seconds)
-        self._in_use.begin(sandbox.uid, asks=True)
+        self._in_use.begin(sandbox.uid, wakes=True)
         self._wake()
         try:
             return self._until_ready(sandbox, wait_seconds)
         finally:
-            self._in_use.end(sandbox.uid, asks=True)
+            self._in_use.end(sandbox.uid, wakes=True)
 
     def close(self, namespace: str, name: str) -> StoredObject:
         """Suspend the sandbox, unless it is to keep running."""
