@@ -21,9 +21,8 @@ from controller.kinds import (
     workflowrun,
 )
 from controller.kinds.common.tracked_map import TrackedMap
-from controller.kinds.host import NAME
 from controller.kinds.meta import StoredObject
-from controller.kinds.planning.binding import BOUND_KINDS, UNBOUND, binding_of, host_of
+from controller.kinds.planning.binding import BOUND_KINDS, binding_of
 from controller.kinds.planning.snapshot import Pool, Sandbox
 from controller.kinds.registry import discover
 from controller.kinds.sandbox import SandboxSpec, Template
@@ -32,6 +31,7 @@ from controller.kinds.sandboxtemplate import SandboxTemplateSpec
 from controller.loop.garbage import GarbageCollector
 from controller.loop.object_cache import ObjectCache, ObjectCounts
 from controller.ports import Change, ChangesGone, Store
+from controller.ports.fleet import SINGLE, Fleet
 
 _BATCH = 250  # changes decoded at a time
 _PAGE = 1000  # sandboxes
@@ -94,17 +94,13 @@ class Desired:
         self,
         store: Store,
         garbage: GarbageCollector,
-        host: str = NAME,
-        default: str = NAME,
+        place: Fleet = SINGLE,
         *,
         everywhere: bool = False,
     ) -> None:
-        """Keep the sandboxes and pools of `host`; those that name none are of `default`, and `unbound` if it is "".
-
-        `everywhere`: keep those of all hosts, unbound ones too.
-        """
+        """Keep the sandboxes and pools of this host; `everywhere`: those of all hosts, unbound ones too."""
         self._store, self._garbage = store, garbage
-        self._host, self._default, self._everywhere = host, default, everywhere
+        self._place, self._everywhere = place, everywhere
         self.unbound: Mapping[str, StoredObject] = MappingProxyType({})
         # Uids of the sandboxes that are bound to other hosts, and those of them that were bound more than once.
         self.elsewhere: set[str] = set()
@@ -181,7 +177,7 @@ class Desired:
         self._generations = {(template.namespace, template.name): template.generation for template in templates}
         self._pools = MappingProxyType({obj.uid: self._pool(obj) for obj in pools if self._is_here(obj)})
         sandboxes: dict[str, Sandbox] = {}
-        unbound = {obj.uid: obj for obj in pools if self._is_unbound(obj)}
+        unbound = {obj.uid: obj for obj in pools if self._place.is_unbound(obj)}
         elsewhere: set[str] = set()
         rebound: set[str] = set()
         for objects in self._sandbox_pages():
@@ -189,7 +185,7 @@ class Desired:
             self._garbage.take_in(changes)
             self.counts.take_in(changes)
             sandboxes.update((obj.uid, self._read(obj, None)) for obj in objects if self._is_here(obj))
-            unbound.update((obj.uid, obj) for obj in objects if self._is_unbound(obj))
+            unbound.update((obj.uid, obj) for obj in objects if self._place.is_unbound(obj))
             elsewhere.update(obj.uid for obj in objects if self._is_elsewhere(obj))
             rebound.update(obj.uid for obj in objects if self._is_elsewhere(obj) and binding_of(obj) > 1)
         self.rebound = rebound
@@ -281,7 +277,7 @@ class Desired:
         fresh = {
             uid: change.obj
             for uid, change in newest.items()
-            if change.type != "DELETED" and self._is_unbound(change.obj)
+            if change.type != "DELETED" and self._place.is_unbound(change.obj)
         }
         bound_uids = {uid for uid in newest if uid in self.unbound} - fresh.keys()
         if fresh or bound_uids:
@@ -298,13 +294,10 @@ class Desired:
                     self.rebound.add(change.obj.uid)
 
     def _is_elsewhere(self, obj: StoredObject) -> bool:
-        return not self._is_here(obj) and not self._is_unbound(obj)
+        return not self._everywhere and self._place.is_elsewhere(obj)
 
     def _is_here(self, obj: StoredObject) -> bool:
-        return self._everywhere or host_of(obj, self._default) == self._host
-
-    def _is_unbound(self, obj: StoredObject) -> bool:
-        return host_of(obj, self._default) == UNBOUND
+        return self._everywhere or self._place.is_own(obj)
 
     def _pool(self, obj: StoredObject, former: Pool | None = None) -> Pool:
         """Return the pool with its spec parsed; an unchanged generation is not parsed again."""

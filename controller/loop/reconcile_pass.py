@@ -100,7 +100,7 @@ class ReconcilePass:
         self._hibernation = hibernation or HibernationWatch(None, clock)
         self._garbage = GarbageCollector(store, discover())
         self._place = place
-        self._desired = Desired(store, self._garbage, place.host, place.default)
+        self._desired = Desired(store, self._garbage, place)
         self._layers, self._gateway, self._unresolved = layers, gateway, unresolved
         # Called after each pass with what runs, plugins, snapshots, and the model gateway depend on.
         self.report_runs: RunObserver = lambda *_: None

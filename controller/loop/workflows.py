@@ -18,7 +18,6 @@ import structlog
 
 from controller.kinds.common.owner_reference import ENDING_FINALIZER
 from controller.kinds.meta import Event, StoredObject, stored_condition
-from controller.kinds.planning.binding import UNBOUND
 from controller.kinds.planning.plan import StatusWrite, Writes
 from controller.kinds.planning.snapshot import Sandbox, Snapshot
 from controller.kinds.sandbox import KIND as SANDBOX
@@ -157,8 +156,8 @@ class WorkflowRuns(Keeper):
             return sandbox
         if sandbox is not None and host in ("", self._place.host_of(sandbox)):
             return sandbox
-        asks = sandbox is not None or host == self._place.host or (not host and self._place.leads())
-        return self._store.get(SANDBOX.name, run.obj.namespace, run.sandbox_name) if asks else None
+        is_ours = sandbox is not None or host == self._place.host or (not host and self._place.leads())
+        return self._store.get(SANDBOX.name, run.obj.namespace, run.sandbox_name) if is_ours else None
 
     def _is_ours(self, run: Run, sandbox: StoredObject | None, now: float) -> bool:
         """Return True if this daemon decides on the run.
@@ -166,16 +165,16 @@ class WorkflowRuns(Keeper):
         It does where the sandbox is, and where it was when the run began. The leading one does while there is no host;
         for a host that is lost, it removes what is finished, or was deleted long ago.
         """
-        at = UNBOUND if sandbox is None else self._place.host_of(sandbox)
-        if self._place.host in (run.progress.host, at):
+        is_unbound = sandbox is None or self._place.is_unbound(sandbox)
+        if run.progress.host == self._place.host or (sandbox is not None and self._place.is_own(sandbox)):
             return True
         if not self._place.leads():
             return False
         # Its host may come back and go on with it: only what was deleted long ago, or is nowhere, ends here.
         if run.progress.host and not run.progress.finished:
             over = run.obj.deleted_at is not None and now >= run.obj.deleted_at + ENDING_SECONDS
-            return over or (sandbox is not None and at == UNBOUND)
-        return at == UNBOUND or (sandbox is not None and _is_lost(sandbox, "Ready"))
+            return over or (sandbox is not None and is_unbound)
+        return is_unbound or (sandbox is not None and _is_lost(sandbox, "Ready"))
 
     def _forget(self, runs: Runs) -> None:
         """Drop what belongs to runs that are gone."""

@@ -133,21 +133,18 @@ def _unsettled(
         planned = seen_now.planned(uid)
         if uid in in_flight or planned is None:
             continue
-        observed_containers, instance, use = containers.get(uid), instances.get(uid), activity.get(uid)
-        beside = containers.get(egress_uid(uid)) if observed.networks else None
+        inputs = Settled(
+            sandbox=planned,
+            containers=containers.get(uid),
+            instance=instances.get(uid),
+            host=host,
+            probed=probed.get(uid),
+            activity=activity.get(uid),
+            egress=containers.get(egress_uid(uid)) if observed.networks else None,
+            models=models.get(uid),
+        )
         former = settled.get(uid)
-        if (
-            former is not None
-            and former.sandbox is planned
-            and former.containers is observed_containers
-            and former.instance is instance
-            and former.host == host
-            and former.probed is probed.get(uid)
-            and former.activity is use
-            and former.egress is beside
-            and former.models is models.get(uid)
-            and uid not in changed_uids
-        ):
+        if former is not None and uid not in changed_uids and _are_same(former, inputs):
             timer = timers.get(uid)
             if timer is None:
                 continue
@@ -155,21 +152,23 @@ def _unsettled(
                 wakes.append(timer.due)
                 continue
         memo.unsettle(uid)  # until it is concluded: its start may have to wait
-        yield (
-            planned,
-            Settled(
-                sandbox=planned,
-                containers=observed_containers,
-                instance=instance,
-                host=host,
-                probed=probed.get(uid),
-                activity=use,
-                egress=beside,
-                models=models.get(uid),
-            ),
-        )
+        yield planned, inputs
     memo.unmeasured, memo.unresolved = unmeasured, unresolved_hosts
     memo.last_pass = seen_now  # not earlier: after a failure, the next pass compares with the one before
+
+
+def _are_same(former: Settled, inputs: Settled) -> bool:
+    """Return True if nothing that a decision depends on has changed: what did not is the same Python object."""
+    return (
+        former.sandbox is inputs.sandbox
+        and former.containers is inputs.containers
+        and former.instance is inputs.instance
+        and former.host == inputs.host
+        and former.probed is inputs.probed
+        and former.activity is inputs.activity
+        and former.egress is inputs.egress
+        and former.models is inputs.models
+    )
 
 
 def _due(memo: Memo, candidates: Set[str], this_pass: Seen, now: float, wakes: list[float]) -> set[str]:

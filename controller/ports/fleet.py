@@ -40,6 +40,10 @@ class Fleet(ABC):
         """Return True if the object is bound to another host."""
 
     @abstractmethod
+    def is_unbound(self, obj: StoredObject) -> bool:
+        """Return True if the object waits for a host."""
+
+    @abstractmethod
     def judges(self, host: str | None) -> bool:
         """Return True if a spec that names this host is judged by what this host can do."""
 
@@ -83,6 +87,9 @@ class SingleHost(Fleet):
     def is_elsewhere(self, obj: StoredObject) -> bool:  # noqa: ARG002 - no object is
         return False
 
+    def is_unbound(self, obj: StoredObject) -> bool:  # noqa: ARG002 - no object waits for one
+        return False
+
     def judges(self, host: str | None) -> bool:  # noqa: ARG002 - it judges all
         return True
 
@@ -117,6 +124,9 @@ class ManyHosts(Fleet):
 
     def is_elsewhere(self, obj: StoredObject) -> bool:
         return self.host_of(obj) not in (UNBOUND, self.host)
+
+    def is_unbound(self, obj: StoredObject) -> bool:
+        return self.host_of(obj) == UNBOUND
 
     def judges(self, host: str | None) -> bool:
         return host == self.host

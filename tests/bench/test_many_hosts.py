@@ -23,6 +23,7 @@ from controller.loop.desired import Desired
 from controller.loop.garbage import GarbageCollector
 from controller.plan.fleet.placements import Place, Settled, placements
 from controller.policy.levels.levels import Policy
+from controller.ports.fleet import ManyHosts
 from controller.ports.scheduler import Placed, PlacedRecord
 from controller.store.sql_store import SqlStore
 from tests.bench.test_growth import best_ms
@@ -94,7 +95,7 @@ def test_what_a_host_reads(stores: tuple[SqlStore, SqlStore]) -> None:
 
 def test_a_host_starts_and_follows(stores: tuple[SqlStore, SqlStore]) -> None:
     for store, hosts in zip(stores, (1, HOSTS), strict=True):
-        desired = Desired(store, GarbageCollector(store, discover()), "host-000", "")
+        desired = Desired(store, GarbageCollector(store, discover()), ManyHosts("host-000"))
         start = time.perf_counter()
         refresh = desired.refresh()
         seconds = time.perf_counter() - start
@@ -107,7 +108,7 @@ def test_a_host_starts_and_follows(stores: tuple[SqlStore, SqlStore]) -> None:
 def test_a_settled_round_of_the_leader(stores: tuple[SqlStore, SqlStore]) -> None:
     policy = Policy(scheduler="swarm")
     for store, hosts in zip(stores, (1, HOSTS), strict=True):
-        desired = Desired(store, GarbageCollector(store, discover()), "host-000", "", everywhere=True)
+        desired = Desired(store, GarbageCollector(store, discover()), ManyHosts("host-000"), everywhere=True)
         start = time.perf_counter()
         sandboxes: list[Sandbox] = list(desired.refresh().values())
         read = time.perf_counter() - start

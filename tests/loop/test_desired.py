@@ -11,6 +11,7 @@ from controller.kinds.registry import discover
 from controller.loop.desired import Desired
 from controller.loop.garbage import GarbageCollector
 from controller.ports import ObjectPage
+from controller.ports.fleet import ManyHosts
 from controller.store.sql_store import SqlStore
 from tests.contract.store_backends import Backend, both_stores, new_sandbox
 
@@ -49,7 +50,7 @@ def store(backend: Backend) -> SqlStore:
 
 
 def desired(store: SqlStore | Busy, host: str = "a") -> Desired:
-    return Desired(store, GarbageCollector(store, discover()), host, "")  # type: ignore[arg-type]
+    return Desired(store, GarbageCollector(store, discover()), ManyHosts(host))  # type: ignore[arg-type]
 
 
 def names(found: Any) -> set[str]:

@@ -173,7 +173,7 @@ class PlacementKeeper(Keeper):
         """Return the sandboxes of all hosts, by uid."""
         if self._desired is None:
             garbage = GarbageCollector(self._store, discover())
-            self._desired = Desired(self._store, garbage, self._place.host, self._place.default, everywhere=True)
+            self._desired = Desired(self._store, garbage, self._place, everywhere=True)
         return self._desired.refresh()
 
     def _round(self, sandboxes: Mapping[str, Sandbox]) -> bool:
