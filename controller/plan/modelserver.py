@@ -61,6 +61,7 @@ def _status(server: StoredModelServer, sandbox: Sandbox | None, models: ModelVie
 
 
 def _ready(server: StoredModelServer, sandbox: Sandbox | None, models: ModelView) -> Condition:
+    """Return the condition Ready of a server: its gateway's word first, then that of its sandbox."""
     if server.spec is None:
         return Condition(READY, "False", "Unreadable", "this version can't read its spec; apply it again")
     refusal = models.gateway.servers.get(server.obj.uid)

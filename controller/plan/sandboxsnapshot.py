@@ -383,6 +383,7 @@ def status_fields(content: SnapshotContent, host: str) -> Mapping[str, Any]:
 
 
 def _changed(obj: StoredObject, condition: Condition, *, warns: bool = False) -> Iterator[Step]:
+    """Yield the status of a snapshot whose condition differs from the stored one."""
     stored = stored_condition(obj, CAPTURED)
     if (stored.get("status"), stored.get("reason"), stored.get("message")) != (
         condition.status,

@@ -105,6 +105,7 @@ def _network(level: Level, policy: Policy) -> dict[str, Any]:
 
 
 def _status(profile: StoredProfile, level: Level, policy: Policy, now: float) -> dict[str, Any]:
+    """Return the status of a profile: if it is offered here, and the settings in force."""
     generation = profile.obj.generation
     if level.offered:
         condition = Condition("Accepted", "True", "Accepted", f"derived from {level.base}")

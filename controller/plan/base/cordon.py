@@ -26,6 +26,7 @@ def drained(fleet: FleetView) -> bool:
 
 
 def _closed(host: StoredHost) -> str:
+    """Return the message why nothing new starts on a host; "" if it may."""
     name = host.obj.name
     if host.spec is None:
         return f"host {name}: this version can't read its stored spec; write it with `paddock host uncordon {name}`"

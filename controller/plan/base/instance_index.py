@@ -87,6 +87,7 @@ def moved_sums(
 def _moved_members(
     members: Mapping[str, tuple[str, ...]], changes: Iterable[tuple[str, Instance | None, Instance | None]]
 ) -> Mapping[str, tuple[str, ...]]:
+    """Return the members of each pool after these changes; the same mapping if none moved."""
     uids_by_pool: dict[str, dict[str, None]] = {}
     for uid, before, now in changes:
         was, will = _pool_of(before), _pool_of(now)
@@ -105,6 +106,7 @@ def _moved_members(
 def _moved_ids(
     ids: Mapping[str, int], changes: Iterable[tuple[str, Instance | None, Instance | None]]
 ) -> Mapping[str, int]:
+    """Return the user ids of instances after these changes; the same mapping if none differs."""
     new_ids = {uid: now.state.security.user_id if now is not None else 0 for uid, _, now in changes}
     new_ids = {uid: user_id for uid, user_id in new_ids.items() if ids.get(uid, 0) != user_id}
     if not new_ids:
@@ -123,6 +125,7 @@ def _pool_of(instance: Instance | None) -> str:
 def _moved_counts(
     counts: Mapping[str, int], changes: Iterable[tuple[str, Instance | None, Instance | None]]
 ) -> Mapping[str, int]:
+    """Return the counts by whole pool after these changes; the same mapping if none moved."""
     new_counts: dict[str, int] = {}
     for _, before, now in changes:
         was, will = (instance.state.claim.pool if instance is not None else "" for instance in (before, now))

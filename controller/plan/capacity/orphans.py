@@ -56,6 +56,7 @@ def is_proven(container: Container) -> bool:
 
 
 def _strays(snapshot: Snapshot) -> Iterator[Container]:
+    """Yield the containers whose uid and name no object or record has."""
     observed = snapshot.observed.containers
     instances = snapshot.instances
     sandboxes = snapshot.desired.sandboxes

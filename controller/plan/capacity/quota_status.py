@@ -34,6 +34,7 @@ class Usage(NamedTuple):
 
 
 def _status(quota: StoredQuota, bound: QuotaBound, usage: Usage, now: float) -> dict[str, Any]:
+    """Return the status of a quota: its limits, what is used of them, and if that is more."""
     over = exceeded(bound, usage)
     if bound.hard is None:
         condition = Condition("Exceeded", "Unknown", "Unreadable", "this version of Paddock can't read its spec")

@@ -36,12 +36,12 @@ def claim(context: ReconcileContext, decision: Decision, instance: Instance | No
     containers = ((context.container,) if context.container else ()) + context.extra
     seated = (instance is not None and instance.role != REFUSED) or bool(containers)
     if context.blind or decision.reason == "Unreadable":
-        return Claim(reserved, reserved, seated=seated, wants_seat=False, beside=share(context, True))
+        return Claim(reserved, reserved, seated=seated, wants_seat=False, beside=share(context, is_to_run=True))
     failure = decision.state.backoff.failure
     has_failed = is_backing_off(failure, context.obj.generation, context.deleting) and can_not_start(failure)
     is_refused = not context.deleting and (context.rendered is None or (has_failed and waits_for_retry(decision)))
     if is_refused and all(container.state is State.CREATED for container in containers):
-        return Claim(NO_LIMITS, NO_LIMITS, seated=False, wants_seat=False, beside=share(context, False))
+        return Claim(NO_LIMITS, NO_LIMITS, seated=False, wants_seat=False, beside=share(context, is_to_run=False))
     requested = None if is_refused else _requested_limits(context, decision)
     usage = _in_use(containers, requested or reserved)
     if hibernation.is_frozen(context):
@@ -129,6 +129,7 @@ def _while_frozen(containers: Iterable[Container], usage: Limits) -> Limits:
 
 
 def _combine(of: Callable[[int, int], int], first: Limits, second: Limits) -> Limits:
+    """Return what `of` makes of each pair of limits; shares of the processor bound nothing, and are the first's."""
     if first is second:  # so of all that are stopped: nothing is in use, and nothing requested
         return first
     return Limits(

@@ -33,6 +33,7 @@ def pauses(snapshot: Snapshot, context: ReconcileContext, reserved: Limits, requ
 
 
 def _obstacle(snapshot: Snapshot, condition: StartCondition, sandbox: Sandbox | None) -> str:
+    """Return why one condition of a first start is not met yet; "" if it is."""
     name = condition.sandbox
     if sandbox is None and snapshot.fleet.shares_store:  # a snapshot has the sandboxes of its host alone
         return f"it starts after {name}, which is on another host, or not there"

@@ -36,6 +36,7 @@ def explain(obj: StoredObject, spec: MCPServerSpec, sessions: Sequence[StoredObj
 
 
 def _desired_facts(spec: MCPServerSpec) -> Iterator[tuple[str, str]]:
+    """Yield what the server's spec asks for."""
     limits = limits_of(spec)
     yield "enabled", "yes" if spec.enabled else "no"
     yield "trust", f"{spec.trust}: {limits.memory} memory, {limits.cpu} cpu, {limits.pids} pids"
@@ -53,6 +54,7 @@ def _desired_facts(spec: MCPServerSpec) -> Iterator[tuple[str, str]]:
 
 
 def _observed_facts(obj: StoredObject, sessions: Sequence[StoredObject], blind: str) -> Iterator[tuple[str, str]]:
+    """Yield what is observed of the server and its sessions."""
     if blind:
         yield "engine", f"not observable: {blind}"
     yield "sandboxed", "yes" if is_sandboxed(obj) else "no: it runs as a user's own process"

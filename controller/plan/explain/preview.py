@@ -105,6 +105,7 @@ def _whose(instances: Mapping[str, Instance], host_plan: Plan, forecasts: Mappin
 
 
 def _note(forecasts: dict[str, Forecast], host_plan: Plan, whose: Mapping[str, str]) -> None:
+    """Add what a pass decided to the forecasts of those that it is about."""
     for group in host_plan.groups:
         if (forecast := forecasts.get(whose.get(group.ref.uid, ""))) is not None:
             changes = [action for action in group.actions if not isinstance(action, ReadTail)]
@@ -159,6 +160,7 @@ def _after(world: Snapshot, host_plan: Plan, ids: Iterator[int]) -> Snapshot:
 
 
 def _network(action: EnsureNetwork) -> Network:
+    """Return the network that an action makes, as the next pass would observe it."""
     labels = action.labels
     return Network(
         id=f"imagined-{action.name}",
@@ -224,6 +226,7 @@ def _changed(container: Container, action: Action, now: float) -> Container:
 
 
 def _bound(mounts: tuple[Mount, ...], *, keeps_files: bool) -> tuple[BoundMount, ...]:
+    """Return the mounts as bound, as the next pass would observe them."""
     sizes = {mount.path: mount.size_bytes for mount in mounts if mount.kind == "volume"}
     return tuple(
         BoundMount(
@@ -245,6 +248,7 @@ def _in_force(requested: Limits, before: Limits | None) -> Limits:
 
 
 def _created(action: CreateContainer, id_: str, now: float) -> Container:
+    """Return the container that an action creates, as the next pass would observe it."""
     labels = action.labels
     return Container(
         id=id_,

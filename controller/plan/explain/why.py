@@ -111,6 +111,7 @@ def _recorded_facts(instance: Instance | None) -> Iterator[tuple[str, str]]:
 
 
 def _verdict(context: ReconcileContext, decision: Decision) -> str:
+    """Return one word on a decision: AsAsked, Acting, Waiting, Refused or Unknown."""
     if context.blind or decision.reason == "Unreadable":
         return "Unknown"
     if decision.actions or decision.finalize:
@@ -127,6 +128,7 @@ def _without_words(decision: Decision) -> str:
 
 
 def _desired_facts(context: ReconcileContext) -> Iterator[tuple[str, str]]:
+    """Yield what the spec asks for, and how it is rendered."""
     if context.deleting:
         yield "deletion", "asked for"
     if context.spec is not None:
@@ -146,6 +148,7 @@ def _desired_facts(context: ReconcileContext) -> Iterator[tuple[str, str]]:
 
 
 def _observed_facts(context: ReconcileContext) -> Iterator[tuple[str, str]]:
+    """Yield what the engine shows of the sandbox."""
     if context.blind:
         yield "engine", f"not observable: {context.blind}; what follows was observed last"
     if context.container is None:
@@ -190,6 +193,7 @@ def _container(context: ReconcileContext, container: Container) -> Iterator[tupl
 
 
 def _remembered(state: InstanceState, now: float) -> Iterator[tuple[str, str]]:
+    """Yield what the record of the sandbox tells of earlier runs and calls."""
     yield "restarts", str(state.runs.restarts)
     if state.runs.crashes:
         yield "ends in a row", str(state.runs.crashes)

@@ -95,10 +95,11 @@ class PlacementQuota:
         return self._ledger.shortage(pool.obj.namespace, amount)
 
     def _claim(self, spec: SandboxSpec, template: Template) -> Claim:
+        """Return what a sandbox asks for that has no container yet; one that does not run needs its disk alone."""
         limits, beside = self._limits(spec, template)
         if spec.run_state != "Running":
             limits, beside = Limits(0, 0, 0, disk_bytes=limits.disk_bytes), NONE
-        return Claim(NO_LIMITS, limits, False, True, beside)
+        return Claim(NO_LIMITS, limits, seated=False, wants_seat=True, beside=beside)
 
     def _limits(self, spec: SandboxSpec, template: Template) -> tuple[Limits, Share]:
         """Return what it reserves, and what its egress container does."""

@@ -463,6 +463,7 @@ def image_places(hosts: Iterable[StoredHost], away: Iterable[str], anywhere: Col
 
 
 def _setting(host: StoredHost, *, is_away: bool) -> HostSetting:
+    """Return a host as the scheduler is to know it: able or not, with its labels."""
     obj, spec = host.obj, host.spec
     conditions = {condition["type"]: condition["status"] for condition in obj.status.get("conditions", ())}
     # A host without conditions has never reported: nobody knows what it can do.

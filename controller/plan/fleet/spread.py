@@ -178,6 +178,7 @@ def _used_status(pool: Pool, usage: Amount) -> dict[str, Any]:
 def _ready_condition(
     pool: Pool, parts: Sequence[Pool], counts: Mapping[str, int], records: Mapping[str, PlacedRecord], lacking: str
 ) -> Condition:
+    """Return the condition Ready of a pool over hosts, and what it waits for."""
     ready, desired = counts["readyReplicas"], warm_target(pool, parts)
     message = f"{ready} of {desired} members are ready"
     most = pool.spec.max_replicas if pool.spec else None
@@ -196,6 +197,7 @@ def _ready_condition(
 
 
 def _degraded_condition(parts: Sequence[Pool], refusal: str) -> Condition:
+    """Return the condition Degraded of a pool over hosts: that of its first part with one."""
     if refusal:
         return Condition("Degraded", "True", "Refused", refusal)
     for stored in parts:

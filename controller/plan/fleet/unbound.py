@@ -32,6 +32,7 @@ def reconcile_unbound(builder: PlanBuilder) -> None:
 
 
 def _status(obj: StoredObject, now: float, why: tuple[str, str]) -> dict[str, Any]:
+    """Return the status of an object that waits for a host; what binds it to a container stays."""
     prior = {condition["type"]: condition for condition in obj.status.get("conditions", ())}
     conditions = [Condition(type_, "False", *why) for type_ in ("Ready", "Scheduled")]
     fields = {name: obj.status[name] for name in ("binding", IMAGE_NEEDED) if name in obj.status}

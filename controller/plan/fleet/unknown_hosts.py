@@ -43,6 +43,7 @@ def _unknown_host_message(host: str, known_hosts: Collection[str]) -> str:
 
 
 def _status(obj: StoredObject, message: str, now: float) -> dict[str, Any]:
+    """Return the status of an object whose host is not known; its other conditions stay."""
     conditions = [Condition(type_, "False", REASON, message) for type_ in ("Ready", "Scheduled")]
     other_conditions = [
         stored for stored in obj.status.get("conditions", ()) if stored["type"] not in ("Ready", "Scheduled")

@@ -103,6 +103,7 @@ def _existing(context: ReconcileContext, desired: Open) -> Network | None:
 
 
 def _ensure(context: ReconcileContext, desired: Open) -> EnsureNetwork:
+    """Return the action that makes the bridge as its spec has it."""
     config = desired.bridge(context.network.subnet)
     labels = container_labels(
         instance=context.instance_id,

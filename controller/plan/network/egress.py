@@ -369,6 +369,7 @@ def _ensure(context: ReconcileContext, config: NetworkConfig, uid: str, role: st
 
 
 def _labels(context: ReconcileContext, uid: str, role: str, config_hash: str) -> Mapping[str, str]:
+    """Return the labels of a network or container; without a uid it belongs to no sandbox."""
     return container_labels(
         instance=context.instance_id,
         uid=uid,

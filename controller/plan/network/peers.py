@@ -154,6 +154,7 @@ def _differs(context: ReconcileContext) -> bool:
 
 
 def _ensure(context: ReconcileContext) -> EnsureNetwork:
+    """Return the action that makes the shared bridge as the namespace has it."""
     config = policy.bridge(context.obj.namespace, context.network.peers_subnet)
     labels = container_labels(
         instance=context.instance_id,

@@ -150,6 +150,7 @@ def cold_start_reason(desired: DesiredObjects, sandbox: Sandbox, policy: Policy)
 
 
 def _missing(pool: Pool, sandbox: Sandbox, policy: Policy) -> str:
+    """Return what kept a pool from serving a sandbox when that was created."""
     if pool.obj.deleted_at is not None:
         return "is being deleted"
     if pool.obj.created_at > sandbox.obj.created_at:

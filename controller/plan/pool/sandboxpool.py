@@ -234,6 +234,7 @@ def _surge(pool: Pool, members: Sequence[Member], count: PoolCount, warm_count: 
 
 
 def _to_add(pool: Pool, members: Sequence[Member], count: PoolCount, warm_count: int) -> int:
+    """Return how many members to add: up to the warm target, and within the pool's maximum."""
     if pool.spec is None:
         return 0
     current = sum(not member.stale for member in members)
@@ -270,6 +271,7 @@ def _uids(pool: Pool, now: float, taken_uids: Collection[str], count: int) -> It
 
 
 def _new_member(pool: Pool, uid: str, now: float, host: str) -> Instance:
+    """Return the record of a new warm member, which has no container yet."""
     name = f"{pool.obj.name}-{uid[:5]}"
     return Instance(
         name=container_name(name, uid),
@@ -426,6 +428,7 @@ def retirements(
 
 
 def _retirement_reason(pool: Pool, member: Member, *, needs_room: bool, now: float) -> str:
+    """Return the reason of a retirement, as the metric's label has it."""
     if pool.spec is not None and not waits(now, member.instance.created_at + pool.spec.max_age_seconds, float("inf")):
         return "age"
     if member.stale:

@@ -41,6 +41,7 @@ def end_of(container: Container, state: InstanceState, lost: tuple[float, float]
 
 
 def _reason(container: Container, state: InstanceState, lost: tuple[float, float]) -> str:
+    """Return the reason of an end: Paddock's own first, then what the engine knows, then the exit code."""
     if by_probes := state.runs.ended_by_probes(container.run):
         return by_probes
     if was_asked_to_stop(container, state):

@@ -119,7 +119,7 @@ def _observe_run(
     if newest.at < due:
         return Idleness(state, next_note_at, sample=since)
     if _is_busy(mark, newest):
-        use = StoredUse(newest.at, False, context.now, context.obj.generation)
+        use = StoredUse(newest.at, open=False, noted_at=context.now, generation=context.obj.generation)
         return Idleness(replace(state, lifecycle=replace(state.lifecycle, use=use)), timer=newest.at + timeout)
     return Idleness(state, due=True)
 
@@ -135,7 +135,9 @@ def _use_to_store(context: ReconcileContext) -> tuple[StoredUse, float | None]:
         return StoredUse(now, is_open, now, generation), None
     if activity is None:
         # The previous daemon had streams open: they ended with it, or their commands still run. Count from now.
-        return (StoredUse(now, False, now, generation), None) if stored.open else (stored, None)
+        return (
+            (StoredUse(now, open=False, noted_at=now, generation=generation), None) if stored.open else (stored, None)
+        )
     if stored.at in activity.void:  # before the clock jumped
         return StoredUse(now if is_open else activity.last_at, is_open, now, generation), None
     if (is_open and stored.open) or (not is_open and not stored.open and activity.last_at <= stored.at):

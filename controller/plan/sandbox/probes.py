@@ -186,6 +186,7 @@ def _condition_reason(reason: str) -> str:
 
 
 def _probe_message(name: str, tally: Tally | None) -> str:
+    """Return why a probe does not pass yet."""
     if tally is None:
         return f"the {name} probe has not answered yet"
     if tally.last.outcome == "unknown":

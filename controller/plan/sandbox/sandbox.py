@@ -193,6 +193,7 @@ def _removals(
 
 
 def _delete(context: ReconcileContext) -> Decision:
+    """Decide for a sandbox that is being deleted: stop, remove, and let go once all is gone."""
     containers = _all(context)
     if not containers and context.obj.finalizers and FINALIZER not in context.obj.finalizers:
         return Decision(
@@ -216,6 +217,7 @@ def _delete(context: ReconcileContext) -> Decision:
 
 
 def _absent(context: ReconcileContext, rendered: Rendered) -> Decision:
+    """Decide for a sandbox without a container: it rests, has finished, or gets one."""
     end = context.state.runs.last_end
     resting = rest_state(context)
     if resting is not None:
@@ -285,6 +287,7 @@ def _make(context: ReconcileContext, rendered: Rendered, first: tuple[Action, ..
 
 
 def _present(context: ReconcileContext, container: Container, rendered: Rendered) -> Decision:
+    """Decide for a sandbox with its container: keep, repair or replace it."""
     if container.state is State.REMOVING:
         until = context.now + _REMOVING_RETRY_SECONDS
         return Decision(context.state, "Removing", "the engine is removing its container", until=until)
@@ -292,8 +295,8 @@ def _present(context: ReconcileContext, container: Container, rendered: Rendered
     why = drift.needs_new_container(context, container, rendered) or mounts.changed(context, container, rendered)
     if why and (resting is None or resting.restarts):
         return _replace(context, container, rendered, why)
-    if container.state in ALIVE and resting is None and (broken := attest.restart_reason(context))[0]:
-        return _restart(context, container, *broken)
+    if container.state in ALIVE and resting is None and (restart_reason := attest.restart_reason(context))[0]:
+        return _restart(context, container, *restart_reason)
     if container.state is State.DEAD and resting is None:
         return _replace(context, container, rendered, "the engine calls its container dead")
     repaired = _repair(context, container, rendered)
@@ -399,6 +402,7 @@ def _run_state(context: ReconcileContext, container: Container, rendered: Render
 
 
 def _suspend(context: ReconcileContext, container: Container, resting: Rest) -> Decision:
+    """Stop a sandbox that is to rest; its files in memory are saved before they are gone."""
     if container.state not in ALIVE:
         stopped = Decision(context.state, resting.reason, resting.message, finished=resting.finished)
         return files.save(context, container, stopped)

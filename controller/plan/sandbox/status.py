@@ -173,6 +173,7 @@ def _scheduled(decision: Decision) -> Condition:
 
 
 def _ready(context: ReconcileContext, decision: Decision) -> Condition:
+    """Return the condition Ready: what keeps it from being used comes before what it runs."""
     container = context.container
     if context.blind or decision.reason == "Unreadable":
         return Condition("Ready", "Unknown", decision.reason, decision.message)
@@ -205,6 +206,7 @@ def _interrupts(decision: Decision) -> bool:
 
 
 def _accepted(context: ReconcileContext) -> Condition:
+    """Return the condition Accepted: its spec may run, and within the quotas."""
     if context.above_quota:  # it keeps running, and is restarted; it gets no capacity that it does not hold
         return Condition("Accepted", "False", "QuotaExceeded", context.above_quota)
     if not context.refusals:
@@ -215,6 +217,7 @@ def _accepted(context: ReconcileContext) -> Condition:
 
 
 def _provisioned(context: ReconcileContext, decision: Decision) -> Condition:
+    """Return the condition Provisioned: its container is the one of its template."""
     if context.blind:
         return Condition("Provisioned", "Unknown", decision.reason, decision.message)
     container, rendered = context.container, context.rendered
@@ -226,6 +229,7 @@ def _provisioned(context: ReconcileContext, decision: Decision) -> Condition:
 
 
 def _resized(context: ReconcileContext, decision: Decision) -> Condition:
+    """Return the condition Resized: its limits are in force, or why they are not yet."""
     container, rendered = context.container, context.rendered
     if context.blind:
         return Condition("Resized", "Unknown", decision.reason, decision.message)
@@ -249,6 +253,7 @@ def _resized(context: ReconcileContext, decision: Decision) -> Condition:
 
 
 def _outdated(context: ReconcileContext) -> Condition:
+    """Return the condition Outdated: its next start will render it otherwise."""
     container, rendered = context.container, context.rendered
     if container is None or rendered is None:
         return _UP_TO_DATE
@@ -259,6 +264,7 @@ def _outdated(context: ReconcileContext) -> Condition:
 
 
 def _suspended(context: ReconcileContext, decision: Decision) -> Condition:
+    """Return the condition Suspended, with the code contexts that ended by it."""
     ended_names = contexts.ended_contexts(context)
     if decision.reason in idle.REASONS and not decision.delete:
         return Condition("Suspended", "True", decision.reason, contexts.with_ended(decision.message, ended_names))
