@@ -135,9 +135,8 @@ def _use_to_store(context: ReconcileContext) -> tuple[StoredUse, float | None]:
         return StoredUse(now, is_open, now, generation), None
     if activity is None:
         # The previous daemon had streams open: they ended with it, or their commands still run. Count from now.
-        return (
-            (StoredUse(now, open=False, noted_at=now, generation=generation), None) if stored.open else (stored, None)
-        )
+        use = StoredUse(now, open=False, noted_at=now, generation=generation) if stored.open else stored
+        return use, None
     if stored.at in activity.void:  # before the clock jumped
         return StoredUse(now if is_open else activity.last_at, is_open, now, generation), None
     if (is_open and stored.open) or (not is_open and not stored.open and activity.last_at <= stored.at):
