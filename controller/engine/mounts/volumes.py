@@ -38,6 +38,7 @@ _MAKE_SECONDS = 300.0
 _TRIES = 10
 # The kernel detaches a loop device some time after its last mount is gone.
 _LETTING_GO_SECONDS, _POLL_SECONDS = 2.0, 0.02
+_LOOP_CONTROL = "/dev/loop-control"
 # ioctls of loop(4), and the flag that detaches a device with its last user
 _GET_FREE, _CONFIGURE, _AUTOCLEAR = 0x4C82, 0x4C0A, 4
 # offsets of an ext4 superblock: its UUID and time of creation
@@ -304,7 +305,7 @@ def _device(image: Path) -> Iterator[str]:
 
         file = hold(image)
         try:
-            control = hold("/dev/loop-control")
+            control = hold(_LOOP_CONTROL)
         except FileNotFoundError as error:
             raise Refused("this host has no loop devices, which volumes need; `modprobe loop` there") from error
         for attempt in range(_TRIES):
