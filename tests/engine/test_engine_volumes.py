@@ -76,7 +76,7 @@ def test_data_persists_for_the_next_user(tmp_path: Path, maps: IdMaps) -> None:
 
 def test_what_a_host_lacks_for_volumes_is_said(tmp_path: Path, maps: IdMaps, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("controller.engine.mounts.volumes._LOOP_CONTROL", str(tmp_path / "none"))
-    with pytest.raises(Refused, match="no loop devices.*modprobe loop"):
+    with pytest.raises(Refused, match="has no loop devices"):
         Volumes(tmp_path, 1 << 30).tree(VOLUME, "team", ROOT, maps)
 
 
