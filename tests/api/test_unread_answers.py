@@ -75,7 +75,7 @@ def typical_seconds(asking: httpx.Client) -> float:
         assert asking.get(f"{ALL}/quickstart").status_code == 200
         return time.monotonic() - start
 
-    return statistics.median(once() for _ in range(25))
+    return statistics.median(once() for _ in range(11))
 
 
 def resident_bytes() -> int:
@@ -115,8 +115,8 @@ def test_list_without_a_limit_is_whole(crowded: ApiStack) -> None:
 @pytest.mark.parametrize(
     ("path", "count"),
     [
-        (ALL, 40),
-        (f"{ALL}?watch=1", 50),
+        (ALL, 20),  # with COUNT and NOTE: 480 MB, if all were kept
+        (f"{ALL}?watch=1", 20),
         (f"{ALL}?watch=1&resourceVersion=1", 100),
         (f"{ALL}/quickstart/logs?follow=true", 100),
     ],
@@ -139,7 +139,7 @@ def test_unread_answers_leave_neighbours_alone(crowded: ApiStack, path: str, cou
 
 def test_healthy_watcher_beside_unread_ones_loses_nothing(crowded: ApiStack) -> None:
     path = f"{ALL}?watch=1"
-    with client(crowded) as viewer, unread(crowded, path, 25), viewer.stream("GET", path) as lines:
+    with client(crowded) as viewer, unread(crowded, path, 10), viewer.stream("GET", path) as lines:
         events = (json.loads(line) for line in lines.iter_lines())
         first = [next(events) for _ in range(COUNT + 1)]
         for number in range(150):

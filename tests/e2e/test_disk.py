@@ -41,14 +41,16 @@ def daemon(tmp_path: Path) -> Iterator[RunningDaemon]:
         yield created
 
 
-def condition(daemon: RunningDaemon, kind: str, name: str, type_: str) -> tuple[str, str]:
-    document: dict[str, Any] = json.loads(daemon.paddock("get", kind, name, "-o", "json").stdout)
+def condition(daemon: RunningDaemon, plural: str, name: str, type_: str) -> tuple[str, str]:
+    namespace = "" if plural == "hosts" else "default"
+    objects = {document["metadata"]["name"]: document for document in daemon.objects(plural, namespace)}
+    document: dict[str, Any] = objects[name]
     observed = [entry for entry in document["status"].get("conditions", ()) if entry["type"] == type_]
     return (observed[0]["status"], observed[0]["reason"]) if observed else ("", "")
 
 
 def enforceable(daemon: RunningDaemon) -> str:
-    return condition(daemon, "host", daemon.works_at.host, "DiskQuotaEnforceable")[0]
+    return condition(daemon, "hosts", daemon.works_at.host, "DiskQuotaEnforceable")[0]
 
 
 def apply(daemon: RunningDaemon, name: str, mib: int, enforcement: str = "BestEffort") -> str:
@@ -69,7 +71,7 @@ def test_a_sandbox_keeps_to_its_disk_limit(daemon: RunningDaemon) -> None:
     assert apply(daemon, "large", 32) == ""
     if enforced == "True":
         daemon.paddock("wait", "--for=condition=Ready", "--timeout=30s", "sandbox/large")
-        assert condition(daemon, "sandbox", "large", "DiskQuotaEnforced") == ("True", "StorageOption")
+        assert condition(daemon, "sandboxes", "large", "DiskQuotaEnforced") == ("True", "StorageOption")
         return
     answer = apply(daemon, "sure", 8, "Required") or wait_for(
         "its host refuses it", lambda: not_accepted(daemon, "sure")
@@ -77,9 +79,9 @@ def test_a_sandbox_keeps_to_its_disk_limit(daemon: RunningDaemon) -> None:
     assert "can't be Required on this host" in answer
     wait_for(
         "it is stopped",
-        lambda: condition(daemon, "sandbox", "large", "Finished") == ("True", "DiskLimitExceeded"),
+        lambda: condition(daemon, "sandboxes", "large", "Finished") == ("True", "DiskLimitExceeded"),
         seconds=240,
     )
-    assert condition(daemon, "sandbox", "large", "DiskQuotaEnforced") == ("False", "Soft")
-    assert condition(daemon, "sandbox", "small", "Ready") == ("True", "Running")
+    assert condition(daemon, "sandboxes", "large", "DiskQuotaEnforced") == ("False", "Soft")
+    assert condition(daemon, "sandboxes", "small", "Ready") == ("True", "Running")
     assert "DiskLimitExceeded" in daemon.paddock("events", "sandbox/large").stdout

@@ -65,9 +65,8 @@ class ModelHost:
         done = self.daemon.paddock("exec", name, "--", "python3", "-c", CLIENT, how, *models)
         return [(int(line[:3]), line[4:]) for line in done.stdout.splitlines()]
 
-    def get(self, kind: str, name: str) -> dict[str, Any]:
-        document: dict[str, Any] = json.loads(self.daemon.paddock("get", kind, name, "-o", "json").stdout)
-        return document
+    def sandbox(self, name: str) -> dict[str, Any]:
+        return self.daemon.object("sandboxes", name)
 
     def ready(self, kind: str, name: str) -> str:
         conditions = self.daemon.object(f"{kind}s", name).get("status", {}).get("conditions", [])
@@ -146,7 +145,7 @@ def test_the_key_is_nowhere(host: ModelHost) -> None:
     host.reachable("hunted")
     assert KEY not in host.ask("hunted", "echo")[0][1]
     daemon = host.daemon
-    container = host.get("sandbox", "hunted")["status"]["instanceRef"]["containerID"]
+    container = host.sandbox("hunted")["status"]["instanceRef"]["containerID"]
     search = (
         f"grep -rlsa {KEY[:14]} / --exclude-dir=sys --exclude-dir=proc; cat /proc/[0-9]*/environ | grep -a {KEY[:14]}"
     )
@@ -177,7 +176,7 @@ def test_no_process_leaves_a_core_with_the_key(host: ModelHost) -> None:
     host.reachable("crashing")
     crash = "cd /tmp && python3 -c 'import os; os.abort()'; ls -A"
     assert "core" not in host.daemon.paddock("exec", "crashing", "--", "sh", "-c", crash, check=False).stdout
-    container = host.get("sandbox", "crashing")["status"]["instanceRef"]["containerID"]
+    container = host.sandbox("crashing")["status"]["instanceRef"]["containerID"]
     arguments = ["exec", "-i", "crashing", "--", "python3", "-c", f"{CLIENT}\nsys.stdin.read()", "whole", "echo"]
     command, environment = [sys.executable, "-m", "controller", *arguments], {**os.environ, **host.daemon.environment}
     with subprocess.Popen(command, cwd=ROOT, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as client:
@@ -201,7 +200,7 @@ def test_models_change_in_a_running_sandbox(host: ModelHost) -> None:
     host.add_provider("second", models=["other"])
     host.add_sandbox("changing", of("local"))
     host.reachable("changing")
-    container = host.get("sandbox", "changing")["status"]["instanceRef"]
+    container = host.sandbox("changing")["status"]["instanceRef"]
     assert [number for number, _ in host.ask("changing", "tiny", "other")] == [200, 404]
     host.add_sandbox("changing", of("second"))
     wait_for("the change", lambda: [number for number, _ in host.ask("changing", "tiny", "other")] == [404, 200])
@@ -215,7 +214,7 @@ def test_models_change_in_a_running_sandbox(host: ModelHost) -> None:
     host.add_sandbox("changing", of("local"))
     host.reachable("changing")
     assert host.ask("changing", "tiny")[0][0] == 200
-    assert host.get("sandbox", "changing")["status"]["instanceRef"] == container
+    assert host.sandbox("changing")["status"]["instanceRef"] == container
     assert host.daemon.condition("changing", "Outdated")["status"] == "False"
 
 
@@ -299,7 +298,7 @@ def test_a_model_server_sleeps_and_wakes(host: ModelHost) -> None:
     [(status, body)] = host.ask("user", "smol", how="stream")
     assert (status, '"model": "tiny"' in body) == (200, True)
     wait_for("it is idle", lambda: host.ready("modelserver", "smol") == "Idle", 120)
-    sandbox = host.get("sandbox", "model-smol")
+    sandbox = host.sandbox("model-smol")
     assert sandbox["metadata"]["ownerReferences"][0]["kind"] == "ModelServer"
     assert (
         docker("inspect", "-f", "{{.HostConfig.NetworkMode}}", sandbox["status"]["instanceRef"]["containerID"]).strip()

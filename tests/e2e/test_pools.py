@@ -4,10 +4,10 @@ import json
 import re
 import time
 import urllib.request
+from collections.abc import Iterator
 from contextlib import closing
 from datetime import datetime
 from pathlib import Path
-from typing import Any
 
 import docker as docker_py
 import pytest
@@ -40,25 +40,26 @@ spec:
 LIFETIME_SECONDS = 5
 
 
-def read(daemon: RunningDaemon, word: str) -> dict[str, Any]:
-    document: dict[str, Any] = json.loads(daemon.paddock("get", word, "-o", "json").stdout)
-    return document
+AT_ONCE = 8
 
 
-def test_a_pool_serves_a_claim_and_is_refilled(tmp_path: Path) -> None:
-    with running(tmp_path) as daemon:
-        daemon.apply(POOL)
-        daemon.paddock("wait", "--for=condition=Ready", "--timeout=60s", "sandboxpool/p")
-        daemon.apply(CLAIM)
-        daemon.paddock("wait", "--for=condition=Ready", "--timeout=60s", "sandbox/a")
-        sandbox = read(daemon, "sandbox/a")["status"]
-        assert (sandbox["launchType"], sandbox["resources"]["limits"]["memory"]) == ("Warm", "128Mi")
-        assert daemon.paddock("exec", "sandbox/a", "--", "sh", "-c", "echo $HOSTNAME $(hostname)").stdout.startswith(
-            "p-"
-        )
-        daemon.paddock("wait", "--for=condition=Ready", "--timeout=60s", "sandboxpool/p")
-        daemon.paddock("delete", "sandbox/a", "sandboxtemplate/t", "sandboxpool/p", "--timeout=60s")
-        assert "no " in daemon.paddock("get", "sandboxpools,sandboxtemplates").stderr.lower()
+@pytest.fixture(scope="module")
+def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningDaemon]:
+    with running(tmp_path_factory.mktemp("daemon")) as created:
+        yield created
+
+
+def test_a_pool_serves_a_claim_and_is_refilled(daemon: RunningDaemon) -> None:
+    daemon.apply(POOL)
+    daemon.paddock("wait", "--for=condition=Ready", "--timeout=60s", "sandboxpool/p")
+    daemon.apply(CLAIM)
+    daemon.paddock("wait", "--for=condition=Ready", "--timeout=60s", "sandbox/a")
+    sandbox = daemon.get("a")["status"]
+    assert (sandbox["launchType"], sandbox["resources"]["limits"]["memory"]) == ("Warm", "128Mi")
+    assert daemon.paddock("exec", "sandbox/a", "--", "sh", "-c", "echo $HOSTNAME $(hostname)").stdout.startswith("p-")
+    daemon.paddock("wait", "--for=condition=Ready", "--timeout=60s", "sandboxpool/p")
+    daemon.paddock("delete", "sandbox/a", "sandboxtemplate/t", "sandboxpool/p", "--timeout=60s")
+    assert "no " in daemon.paddock("get", "sandboxpools,sandboxtemplates").stderr.lower()
 
 
 def test_a_claimed_sandbox_has_its_whole_lifetime(tmp_path: Path) -> None:
@@ -70,42 +71,46 @@ def test_a_claimed_sandbox_has_its_whole_lifetime(tmp_path: Path) -> None:
         wait_for("its member is some seconds old", lambda: time.monotonic() > filled_at + 2)
         daemon.apply(CLAIM.replace("lifecycle: {", f"lifecycle: {{activeDeadlineSeconds: {LIFETIME_SECONDS}, "))
         daemon.paddock("wait", "--for=condition=Ready", "--timeout=60s", "sandbox/a")
-        sandbox = read(daemon, "sandbox/a")
+        sandbox = daemon.get("a")
         assert sandbox["status"]["launchType"] == "Warm"
         created = datetime.fromisoformat(sandbox["metadata"]["creationTimestamp"])
         assert datetime.fromisoformat(sandbox["status"]["startTime"]) >= created
         daemon.works_at.stop()
         daemon.works_at.start_again()
         daemon.paddock("wait", "--for=condition=Finished", "--timeout=60s", "sandbox/a")
-        end = read(daemon, "sandbox/a")["status"]["lastTermination"]
+        end = daemon.get("a")["status"]["lastTermination"]
         assert end["reason"] == "DeadlineExceeded"
         lived = (datetime.fromisoformat(end["finishedTime"]) - created).total_seconds()
         assert LIFETIME_SECONDS - 1 <= lived < LIFETIME_SECONDS + 20
 
 
-def test_twenty_claims_at_once_are_served_and_refilled(tmp_path: Path) -> None:
-    """By one file of twenty claims; the metrics tell both."""
-    with running(tmp_path) as daemon:
-        small = "command: [sleep, infinity], resources: {limits: {memory: 32Mi, cpu: 20m, pids: 16}}"
-        daemon.apply(POOL.replace("command: [sleep, infinity]", small).replace("warmReplicas: 2", "warmReplicas: 20"))
-        daemon.paddock("wait", "--for=condition=Ready", "--timeout=110s", "sandboxpool/p")
-        assert samples(daemon.works_at, "paddock_pool_containers")["ready"] == 20
-        claim = CLAIM.replace("  resources: {limits: {memory: 128Mi}}\n", "")
-        daemon.apply("---\n".join(claim.replace("name: a", f"name: box-{index}") for index in range(20)))
-        names = [f"sandbox/box-{index}" for index in range(20)]
-        daemon.paddock("wait", "--for=condition=Ready", "--timeout=60s", *names)
-        assert {read(daemon, name)["status"]["launchType"] for name in names[::6]} == {"Warm"}
-        assert samples(daemon, "paddock_pool_claims_total") == {"": 20}
-        assert samples(daemon, "paddock_pool_claim_misses_total") == {}
-        wait_for("refilled", lambda: samples(daemon.works_at, "paddock_pool_containers")["ready"] == 20, seconds=110)
-        assert read(daemon, "sandboxpool/p")["status"]["claimedReplicas"] == 20
+def test_claims_at_once_are_served_and_refilled(daemon: RunningDaemon) -> None:
+    """By one file of claims; the metrics of their pool tell both."""
+    small = "command: [sleep, infinity], resources: {limits: {memory: 32Mi, cpu: 20m, pids: 16}}"
+    pool = POOL.replace("command: [sleep, infinity]", small).replace("name: p}", "name: many}")
+    daemon.apply(pool.replace("warmReplicas: 2", f"warmReplicas: {AT_ONCE}"))
+    daemon.paddock("wait", "--for=condition=Ready", "--timeout=110s", "sandboxpool/many")
+    assert samples(daemon.works_at, "paddock_pool_containers", "many")["ready"] == AT_ONCE
+    claim = CLAIM.replace("  resources: {limits: {memory: 128Mi}}\n", "")
+    daemon.apply("---\n".join(claim.replace("name: a", f"name: box-{index}") for index in range(AT_ONCE)))
+    names = [f"box-{index}" for index in range(AT_ONCE)]
+    daemon.paddock("wait", "--for=condition=Ready", "--timeout=60s", *(f"sandbox/{name}" for name in names))
+    assert {daemon.get(name)["status"]["launchType"] for name in names} == {"Warm"}
+    assert samples(daemon, "paddock_pool_claims_total", "many") == {"": AT_ONCE}
+    assert samples(daemon, "paddock_pool_claim_misses_total", "many") == {}
+
+    def ready_count() -> float:
+        return samples(daemon.works_at, "paddock_pool_containers", "many")["ready"]
+
+    wait_for("refilled", lambda: ready_count() == AT_ONCE, seconds=110)
+    assert daemon.object("sandboxpools", "many")["status"]["claimedReplicas"] == AT_ONCE
 
 
-def samples(daemon: RunningDaemon, name: str) -> dict[str, float]:
-    """The values of a metric of the pool by state ("" where it has none)."""
+def samples(daemon: RunningDaemon, name: str, pool: str) -> dict[str, float]:
+    """The values of a metric of a pool by state ("" where it has none)."""
     with urllib.request.urlopen(daemon.metrics_url(), timeout=60) as answer:
         lines = answer.read().decode().splitlines()
-    matches = [re.match(rf'{name}{{(?:.*state="(\w+)")?.*}} (\S+)', line) for line in lines]
+    matches = [re.match(rf'{name}{{(?:.*state="(\w+)")?.*}} (\S+)', line) for line in lines if f'"{pool}"' in line]
     return {match[1] or "": float(match[2]) for match in matches if match}
 
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.daemon import running, wait_for
+from tests.daemon import RunningDaemon, running, wait_for
 
 pytestmark = pytest.mark.docker
 QUOTA = """
@@ -24,6 +24,10 @@ spec:
 """
 
 
+def memory_used(daemon: RunningDaemon) -> str:
+    return str(daemon.object("quotas", "main").get("status", {}).get("used", {}).get("memory", ""))
+
+
 def test_the_second_waits_for_the_first(tmp_path: Path) -> None:
     with running(tmp_path) as daemon:
         daemon.apply(QUOTA)
@@ -33,7 +37,8 @@ def test_the_second_waits_for_the_first(tmp_path: Path) -> None:
         wait_for("it waits", lambda: daemon.condition("second", "Scheduled").get("reason") == "QuotaExceeded")
         output = daemon.paddock("describe", "sandbox", "second").stdout
         assert "quota default/main: memory: 64Mi requested, 64Mi of 100Mi used" in output
-        wait_for("the quota tells", lambda: "64Mi/100Mi" in daemon.paddock("get", "quota").stdout)
+        wait_for("the quota tells", lambda: memory_used(daemon) == "64Mi")
+        assert "64Mi/100Mi" in daemon.paddock("get", "quota").stdout
         assert "hostquota" not in daemon.paddock("get", "hostquota").stdout
         daemon.paddock("delete", "sandbox", "first", "--timeout=60s")
         daemon.paddock("wait", "--for=condition=Ready", "--timeout=60s", "sandbox/second")

@@ -1,6 +1,5 @@
 """Workflows, projects, the bridge and plugins on a real engine: one daemon, and one that is killed in a run."""
 
-import json
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -68,6 +67,21 @@ def phase(daemon: RunningDaemon, name: str) -> str:
         return str(WorkflowRuns(created, "default").get(name)["status"].get("phase"))
 
 
+def names(daemon: RunningDaemon, plural: str) -> list[str]:
+    return [document["metadata"]["name"] for document in daemon.objects(plural)]
+
+
+def running_stages(daemon: RunningDaemon, run: str) -> list[str]:
+    stages = daemon.object("workflowruns", run).get("status", {}).get("stages", ())
+    return [stage["name"] for stage in stages if stage["state"] == "Running"]
+
+
+def plugin_condition(daemon: RunningDaemon, name: str, type_: str) -> tuple[str, str]:
+    """Return status and reason of a plugin's condition; ("", "") while it has none."""
+    conditions = daemon.object("plugins", name).get("status", {}).get("conditions", ())
+    return next(((entry["status"], entry["reason"]) for entry in conditions if entry["type"] == type_), ("", ""))
+
+
 def test_run_waits_shows_progress_and_unpacks_artifacts(daemon: RunningDaemon, tmp_path: Path) -> None:
     done = daemon.paddock(
         "workflow", "run", "build", "--name", "one", "-p", "ref=v1", "--wait", "--output", str(tmp_path / "out")
@@ -92,7 +106,7 @@ def test_failed_and_cancelled_runs_say_so(daemon: RunningDaemon) -> None:
     assert "--- last output of make ---\nthe test b failed\n" in done.stderr
     daemon.apply(BUILD.replace("name: build", "name: slow").replace("'echo made'", "'sleep 1000'"))
     daemon.paddock("workflow", "run", "slow", "--name", "slow")
-    wait_for("its stage", lambda: "make" in daemon.paddock("get", "workflowruns", "slow").stdout)
+    wait_for("its stage", lambda: running_stages(daemon, "slow") == ["make"])
     daemon.paddock("workflow", "cancel", "slow")
     wait_for("its end", lambda: phase(daemon, "slow") == "Cancelled", 60)
 
@@ -199,7 +213,7 @@ def test_killed_daemon_follows_the_stage_that_runs(tmp_path: Path) -> None:
     try:
         daemon.apply(slow)
         daemon.paddock("workflow", "run", "build", "--name", "r", "--keep-sandbox", "Always")
-        wait_for("its stage", lambda: "make" in daemon.paddock("get", "workflowruns", "r").stdout, 60)
+        wait_for("its stage", lambda: running_stages(daemon, "r") == ["make"], 60)
         daemon.kill()
         daemon = start_daemon(tmp_path)
         wait_for("its end", lambda: phase(daemon, "r") == "Succeeded", 90)
@@ -213,6 +227,7 @@ def test_killed_daemon_follows_the_stage_that_runs(tmp_path: Path) -> None:
         remove_containers(daemon.instance_id())
 
 
+REFUSED = ("False", "PermissionsNotGranted")
 MANIFEST = """
 name: tickets
 version: 1.0.0
@@ -233,10 +248,11 @@ def test_plugin_is_installed_configured_and_removed(daemon: RunningDaemon, tmp_p
     (tmp_path / "plugin.yaml").write_text(MANIFEST)
     done = daemon.paddock("plugin", "install", str(tmp_path))
     assert "it asks for secret tickets-token; add --grant" in done.stderr
-    wait_for("its refusal", lambda: "PermissionsNotGranted" in daemon.paddock("plugin", "list").stdout)
+    wait_for("its refusal", lambda: plugin_condition(daemon, "tickets", "Accepted") == REFUSED)
     daemon.paddock("plugin", "config", "tickets", "--memory", "128Mi", "--grant")
-    wait_for("its objects", lambda: "Ready" in daemon.paddock("plugin", "list").stdout, 60)
-    document = json.loads(daemon.paddock("get", "sandboxtemplate", "tickets", "-o", "json").stdout)
+    wait_for("its objects", lambda: plugin_condition(daemon, "tickets", "Ready")[0] == "True", 60)
+    assert "Ready" in daemon.paddock("plugin", "list").stdout
+    document = daemon.object("sandboxtemplates", "tickets")
     assert document["spec"]["resources"]["limits"]["memory"] == "128Mi"
     swarm = daemon.paddock("plugin", "config", "tickets", "--enable-swarm", check=False)
     assert "placement comes with several hosts" in swarm.stderr
@@ -246,24 +262,24 @@ def test_plugin_is_installed_configured_and_removed(daemon: RunningDaemon, tmp_p
     assert "plugins are data here" in output.stderr
     assert "no plugin gets the engine" in output.stderr
     daemon.paddock("plugin", "remove", "tickets")
-    texts = ("get", "sandboxtemplates", "tickets")
-    wait_for("its end", lambda: daemon.paddock(*texts, check=False).returncode != 0)
+    wait_for("its end", lambda: "tickets" not in names(daemon, "sandboxtemplates"))
 
 
 def test_plugin_of_models_brings_server_and_provider(daemon: RunningDaemon) -> None:
     small = ("--set", "image=paddock/test-tiny:1", "--set", "memory=64Mi")
     done = daemon.paddock("plugin", "install", "docker-llm-provider", *small)
     assert "network api.openai.com; secret docker-llm-key; add --grant" in done.stderr
-    wait_for("its refusal", lambda: "PermissionsNotGranted" in daemon.paddock("plugin", "list").stdout)
-    daemon.paddock("plugin", "config", "docker-llm-provider", "--idle-seconds", "60", "--grant")
-    wait_for("its objects", lambda: "Ready" in daemon.paddock("plugin", "list").stdout, 60)
-    server = json.loads(daemon.paddock("get", "modelserver", "llama3-container", "-o", "json").stdout)["spec"]
+    name = "docker-llm-provider"
+    wait_for("its refusal", lambda: plugin_condition(daemon, name, "Accepted") == REFUSED)
+    daemon.paddock("plugin", "config", name, "--idle-seconds", "60", "--grant")
+    wait_for("its objects", lambda: plugin_condition(daemon, name, "Ready")[0] == "True", 60)
+    server = daemon.object("modelservers", "llama3-container")["spec"]
     assert (server["resources"]["limits"]["memory"], server["lifecycle"]["idleTimeoutSeconds"]) == ("64Mi", 60)
-    spec = json.loads(daemon.paddock("get", "provider", "docker-llm", "-o", "json").stdout)["spec"]
+    spec = daemon.object("providers", "docker-llm")["spec"]
     assert spec["limits"] == {"tokensPerDay": 1_000_000}
     daemon.paddock("plugin", "remove", "docker-llm-provider")
-    for kind in ("modelserver/llama3-container", "provider/docker-llm"):
-        wait_for(f"the end of {kind}", lambda kind=kind: daemon.paddock("get", kind, check=False).returncode != 0)
+    for plural, name in (("modelservers", "llama3-container"), ("providers", "docker-llm")):
+        wait_for(f"the end of {name}", lambda plural=plural, name=name: name not in names(daemon, plural))
 
 
 def test_unknown_command_is_a_program_of_the_path(daemon: RunningDaemon, tmp_path: Path) -> None:

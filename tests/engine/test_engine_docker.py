@@ -2,7 +2,6 @@
 
 import contextlib
 import os
-import re
 import socket
 import subprocess
 import threading
@@ -558,16 +557,6 @@ def test_closing_frees_the_connection(host: EngineHost, uid: str) -> None:
     holds(lambda: not stream_threads())
 
 
-def test_a_command_ends_with_its_reader(host: EngineHost, uid: str) -> None:
-    sandbox = host.running(uid)
-    quiet = host.streams.exec(sandbox.id, ["sh", "-c", "echo begun; sleep 4000 & wait"])
-    loud = host.streams.exec(sandbox.id, ["yes"])
-    for exec_stream in (quiet, loud):
-        next(exec_stream)
-        exec_stream.close()
-    holds(lambda: not re.search("yes|sleep 4000", str(hand(host).api.top(sandbox.id))))
-
-
 def test_dropping_a_stream_frees_it_too(host: EngineHost, uid: str) -> None:
     sandbox = host.running(uid)
     holds(lambda: not stream_threads())
@@ -597,46 +586,6 @@ def test_a_stalled_reader_blocks_neither_kill_nor_remove(host: EngineHost, uid: 
     assert time.monotonic() - start < 20, "a stall is given up after 30 s"
     with pytest.raises(StreamError, match="not read"):
         list(stream)
-
-
-def test_a_lot_of_output_comes_whole(host: EngineHost, uid: str) -> None:
-    sandbox = host.running(uid)
-    out, _, code = read_all(host.streams.exec(sandbox.id, ["sh", "-c", "head -c 20000000 /dev/zero"]))
-    assert (len(out), code) == (20_000_000, b"0")
-
-
-def test_a_lot_of_input_arrives_whole(host: EngineHost, uid: str) -> None:
-    sandbox = host.running(uid)
-    pieces = (b"x" * 65_536 for _ in range(200))
-    assert read_all(host.streams.exec(sandbox.id, ["sh", "-c", "wc -c"], stdin=pieces))[0].strip() == b"13107200"
-
-
-def test_input_may_outlive_its_command(host: EngineHost, uid: str) -> None:
-    sandbox = host.running(uid)
-    pieces = (b"x" * 65_536 for _ in range(200))
-    assert read_all(host.streams.exec(sandbox.id, ["false"], stdin=pieces))[2] == b"1"
-
-
-def test_the_whole_process_group_ends_with_its_time(host: EngineHost, uid: str) -> None:
-    sandbox = host.running(uid)
-    script = "sleep 4321 & sleep 4321; echo never"
-    assert read_all(host.streams.exec(sandbox.id, ["sh", "-c", script], timeout_seconds=0.3))[2] == b"124"
-    holds(lambda: "sleep 4321" not in output(host, sandbox, "ps"))
-
-
-def test_a_command_that_is_not_there(host: EngineHost, uid: str) -> None:
-    sandbox = host.running(uid)
-    out, err, code = read_all(host.streams.exec(sandbox.id, ["/no/such/thing"]))
-    assert code in (b"126", b"127")
-    assert out == b""
-    assert b"is not in the image" in err
-
-
-def test_environment_folder_and_user_of_a_command(host: EngineHost, uid: str) -> None:
-    sandbox = host.running(uid)
-    command = ["sh", "-c", "echo $A; pwd; id -u"]
-    stream = host.streams.exec(sandbox.id, command, env={"A": "b c"}, working_dir="/etc", user="12345")
-    assert read_all(stream)[0] == b"b c\n/etc\n12345\n"
 
 
 def test_logs_follow_to_the_end_of_the_container(host: EngineHost, uid: str) -> None:

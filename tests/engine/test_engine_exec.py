@@ -3,6 +3,7 @@
 import contextlib
 import os
 import queue
+import re
 import signal
 import subprocess
 from collections.abc import Iterator, Sequence
@@ -22,15 +23,30 @@ pytestmark = pytest.mark.docker
 NEWER = "PADDOCK_TEST_NEWER" in os.environ  # a later Debian's engine, in a lab
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def host() -> Iterator[EngineHost]:
     with docker_host() as created:
         yield created.settled()
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def sandbox(host: EngineHost) -> Container:
+    """Return the sandbox of all tests whose commands have ended with them."""
     return host.running(host.new_uid())
+
+
+@pytest.fixture
+def own_host() -> Iterator[EngineHost]:
+    with docker_host() as created:
+        yield created.settled()
+
+
+@pytest.fixture
+def own_sandbox(host: EngineHost) -> Iterator[Container]:
+    """Return a sandbox in which something is left, or which ends."""
+    created = host.running(host.new_uid())
+    yield created
+    host.hand.remove(created.name)
 
 
 def until(stream: Iterator[Chunk], words: bytes) -> bytes:
@@ -199,20 +215,20 @@ def test_a_process_without_first_thread_is_killed(host: EngineHost) -> None:
     assert b"python3" not in observed
 
 
-def test_possible_escapes_are_counted(host: EngineHost, sandbox: Container) -> None:
-    _, remaining = in_time(host, sandbox, ["sh", "-c", "env -i setsid sleep 4321 & sleep 1000"], 3)
+def test_possible_escapes_are_counted(host: EngineHost, own_sandbox: Container) -> None:
+    _, remaining = in_time(host, own_sandbox, ["sh", "-c", "env -i setsid sleep 4321 & sleep 1000"], 3)
     assert remaining == ["processes that can't be told from the sandbox's own"]
-    assert "sleep 4321" in processes(host, sandbox)
+    assert "sleep 4321" in processes(host, own_sandbox)
 
 
-def test_other_commands_are_let_be(host: EngineHost, sandbox: Container) -> None:
+def test_other_commands_are_let_be(host: EngineHost, own_sandbox: Container) -> None:
     with contextlib.closing(
-        host.streams.exec(sandbox.id, ["sh", "-c", "echo begun; setsid sleep 5432 & wait"])
+        host.streams.exec(own_sandbox.id, ["sh", "-c", "echo begun; setsid sleep 5432 & wait"])
     ) as closing:
         assert next(closing).data == b"begun\n"
-        _, remaining = in_time(host, sandbox, ["sleep", "1000"])
+        _, remaining = in_time(host, own_sandbox, ["sleep", "1000"])
         assert remaining == []
-        assert "sleep 5432" in processes(host, sandbox)
+        assert "sleep 5432" in processes(host, own_sandbox)
 
 
 def test_a_disconnect_kills_processes_outside_the_group(host: EngineHost, sandbox: Container) -> None:
@@ -222,8 +238,9 @@ def test_a_disconnect_kills_processes_outside_the_group(host: EngineHost, sandbo
     wait_for("its end", lambda: "sleep 4321" not in processes(host, sandbox))
 
 
-def test_a_daemon_that_stops_has_killed_its_commands(host: EngineHost, sandbox: Container) -> None:
+def test_a_daemon_that_stops_has_killed_its_commands(own_host: EngineHost) -> None:
     """Its process ends with its threads: what they have not killed by then would run on, and in no record."""
+    host, sandbox = own_host, own_host.running(own_host.new_uid())
     streams = [host.streams.exec(sandbox.id, ["sleep", "4323"]) for _ in range(4)]
     wait_for("they run", lambda: len(pids_of(b"sleep\x004323\x00")) == len(streams))
     readings = [begin(lambda stream=stream: list(stream)) for stream in streams]  # type: ignore[misc]
@@ -232,15 +249,15 @@ def test_a_daemon_that_stops_has_killed_its_commands(host: EngineHost, sandbox: 
     assert all("the daemon is stopping" in str(outcome(reading)) for reading in readings)
 
 
-def test_a_command_whose_shim_was_killed_is_lost(host: EngineHost, sandbox: Container) -> None:
-    attached = host.streams.exec(sandbox.id, ["sleep", "4322"])
-    detached = host.streams.exec(sandbox.id, ["sleep", "4322"])
+def test_a_command_whose_shim_was_killed_is_lost(host: EngineHost, own_sandbox: Container) -> None:
+    attached = host.streams.exec(own_sandbox.id, ["sleep", "4322"])
+    detached = host.streams.exec(own_sandbox.id, ["sleep", "4322"])
     assert isinstance(detached, DetachableExec)
     reading = begin(lambda: list(attached))
     detached.detach_stream()
     adopted = begin(lambda: list(host.engine.adopted_execs.follow(detached.ref, timeout_seconds=None)))  # type: ignore[attr-defined]
-    wait_for("both run", lambda: processes(host, sandbox).count("sleep 4322") == 2)
-    shim = process_of(PROC, sandbox.pid)
+    wait_for("both run", lambda: processes(host, own_sandbox).count("sleep 4322") == 2)
+    shim = process_of(PROC, own_sandbox.pid)
     assert shim is not None
     os.kill(shim.parent, signal.SIGKILL)
     for stream in (reading, adopted):
@@ -259,12 +276,12 @@ def test_closed_stdin_is_the_end_of_a_terminals_input(host: EngineHost, sandbox:
     wait_for("its client has left, and it has ended", lambda: "sleep 4323" not in processes(host, sandbox))
 
 
-def test_a_container_that_hangs_with_a_stalled_reader_is_freed(host: EngineHost, sandbox: Container) -> None:
-    stream = host.streams.exec(sandbox.id, ["yes"])
+def test_a_container_that_hangs_with_a_stalled_reader_is_freed(host: EngineHost, own_sandbox: Container) -> None:
+    stream = host.streams.exec(own_sandbox.id, ["yes"])
     next(stream)
     wait_for("its queue is full", lambda: stream.queue.full)  # type: ignore[attr-defined]
-    subprocess.run(["docker", "kill", sandbox.id], check=True, timeout=60, stdout=subprocess.DEVNULL)
-    wait_for("its end is seen", lambda: host.only(sandbox.uid).state is State.EXITED)
+    subprocess.run(["docker", "kill", own_sandbox.id], check=True, timeout=60, stdout=subprocess.DEVNULL)
+    wait_for("its end is seen", lambda: host.only(own_sandbox.uid).state is State.EXITED)
     stream.close()
 
 
@@ -279,3 +296,40 @@ def test_a_terminal_begins_with_its_size(host: EngineHost, sandbox: Container) -
     for _ in range(5):
         output, _, code = read_all(host.streams.exec(sandbox.id, ["stty", "size"], tty=True, size=(33, 44)))
         assert (output.strip(), code) == (b"33 44", b"0")
+
+
+def test_a_command_ends_with_its_reader(host: EngineHost, sandbox: Container) -> None:
+    quiet = host.streams.exec(sandbox.id, ["sh", "-c", "echo begun; sleep 4000 & wait"])
+    loud = host.streams.exec(sandbox.id, ["yes"])
+    for exec_stream in (quiet, loud):
+        next(exec_stream)
+        exec_stream.close()
+    wait_for("both have ended", lambda: not re.search("yes|sleep 4000", processes(host, sandbox)))
+
+
+def test_a_lot_of_output_comes_whole(host: EngineHost, sandbox: Container) -> None:
+    out, _, code = read_all(host.streams.exec(sandbox.id, ["sh", "-c", "head -c 20000000 /dev/zero"]))
+    assert (len(out), code) == (20_000_000, b"0")
+
+
+def test_a_lot_of_input_arrives_whole(host: EngineHost, sandbox: Container) -> None:
+    pieces = (b"x" * 65_536 for _ in range(200))
+    assert read_all(host.streams.exec(sandbox.id, ["sh", "-c", "wc -c"], stdin=pieces))[0].strip() == b"13107200"
+
+
+def test_input_may_outlive_its_command(host: EngineHost, sandbox: Container) -> None:
+    pieces = (b"x" * 65_536 for _ in range(200))
+    assert read_all(host.streams.exec(sandbox.id, ["false"], stdin=pieces))[2] == b"1"
+
+
+def test_a_command_that_is_not_there(host: EngineHost, sandbox: Container) -> None:
+    out, err, code = read_all(host.streams.exec(sandbox.id, ["/no/such/thing"]))
+    assert code in (b"126", b"127")
+    assert out == b""
+    assert b"is not in the image" in err
+
+
+def test_environment_folder_and_user_of_a_command(host: EngineHost, sandbox: Container) -> None:
+    command = ["sh", "-c", "echo $A; pwd; id -u"]
+    stream = host.streams.exec(sandbox.id, command, env={"A": "b c"}, working_dir="/etc", user="12345")
+    assert read_all(stream)[0] == b"b c\n/etc\n12345\n"

@@ -49,7 +49,7 @@ def hangs(host: EngineHost, sandbox: Container) -> bool:
 
 
 def test_a_new_daemon_observes_all_but_hanging(private: PrivateEngine, host: EngineHost) -> None:
-    hung, running = several(host, 6), host.running(host.new_uid())
+    hung, running = several(host, 3), host.running(host.new_uid())
     with frozen(private, *(container.id for container in hung)):
         later = DockerEngine(
             host.instance_id,
@@ -64,7 +64,7 @@ def test_a_new_daemon_observes_all_but_hanging(private: PrivateEngine, host: Eng
             wait_for("it sees", lambda: later.observe().at and not later.observe().blind)
             containers = later.observe().containers
             assert [container.state for container in containers[running.uid]] == [State.RUNNING]
-            assert [containers[container.uid][0].state for container in hung] == [State.UNKNOWN] * 6
+            assert [containers[container.uid][0].state for container in hung] == [State.UNKNOWN] * 3
     for entry in hung:
         host.until(lambda each=entry: host.state(each.uid) == "exited", 60)
 

@@ -1,7 +1,9 @@
 """Our seccomp profiles on a real engine: programs work, and dangerous calls are refused."""
 
+import functools
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
@@ -103,42 +105,51 @@ def test_a_profile_of_another_content_is_not_used() -> None:
         profile("no-such@0000000000000000")
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def host() -> Iterator[EngineHost]:
     with docker_host() as created:
         yield created.settled()
 
 
-def sandbox(host: EngineHost, seccomp: str) -> Container:
-    folders, limits = (Tmpfs("/tmp", 16 << 20),), Limits(1000, 128 << 20, 64)
-    return host.running(host.new_uid(), image=PYTHON, seccomp=seccomp, tmpfs=folders, limits=limits, user="20000:20000")
+Run = Callable[[str, str], str]
 
 
-def run(host: EngineHost, seccomp: str, script: str) -> str:
-    output, trouble, code = read_all(host.streams.exec(sandbox(host, seccomp).id, ["python", "-c", script]))
-    assert code == b"0", trouble.decode()
-    return output.decode()
+@pytest.fixture(scope="module")
+def run(host: EngineHost) -> Run:
+    """Run a Python program in the sandbox of a profile; return its output."""
+
+    @functools.cache
+    def sandbox(seccomp: str) -> Container:
+        options: dict[str, Any] = {"tmpfs": (Tmpfs("/tmp", 16 << 20),), "limits": Limits(1000, 128 << 20, 64)}
+        return host.running(host.new_uid(), image=PYTHON, seccomp=seccomp, user="20000:20000", **options)
+
+    def run(seccomp: str, script: str) -> str:
+        output, trouble, code = read_all(host.streams.exec(sandbox(seccomp).id, ["python", "-c", script]))
+        assert code == b"0", trouble.decode()
+        return output.decode()
+
+    return run
 
 
 @pytest.mark.docker
-def test_what_minimal_refuses(host: EngineHost) -> None:
-    document = json.loads(run(host, MINIMAL, ATTEMPTS))
+def test_what_minimal_refuses(run: Run) -> None:
+    document = json.loads(run(MINIMAL, ATTEMPTS))
     further = {"shmget": "ENOSYS", "splice": "ENOSYS", "mlock": "EPERM", "ptrace": "EPERM"}
     fine = {"tcp": "ok", "unix": "ok", "tcp6": "ok", "netlink route": "ok"}
     assert document == {**ALWAYS_REFUSED, **further, **fine}
 
 
 @pytest.mark.docker
-def test_what_standard_refuses(host: EngineHost) -> None:
-    document = json.loads(run(host, STANDARD, ATTEMPTS))
+def test_what_standard_refuses(run: Run) -> None:
+    document = json.loads(run(STANDARD, ATTEMPTS))
     assert ALWAYS_REFUSED.items() <= document.items()
     assert {document[name] for name in ("shmget", "splice", "mlock", "tcp")} == {"ok"}
 
 
 @pytest.mark.docker
 @pytest.mark.parametrize("seccomp", [MINIMAL, STANDARD, LOG_ONLY])
-def test_programs_work(host: EngineHost, seccomp: str) -> None:
-    assert "works" in run(host, seccomp, AT_WORK)
+def test_programs_work(run: Run, seccomp: str) -> None:
+    assert "works" in run(seccomp, AT_WORK)
 
 
 @pytest.mark.docker

@@ -20,7 +20,7 @@ from mcp.client.streamable_http import streamable_http_client
 
 from controller.kinds.runtime import agent
 from tests.daemon import RunningDaemon
-from tests.lab.internet import Lab, impossible, lab
+from tests.lab.internet import Lab, impossible
 from tests.mcp.clients import FETCHED, Endpoint, inspected
 from tests.mounts import unmount_below
 from tests.raw_client import Paddock
@@ -48,15 +48,16 @@ def build_node(folder: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+def place(shared_lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Lab:
     build_node(tmp_path_factory.mktemp("image"))
-    with lab("paddock/egress:1", agent.IMAGE, *(image for image, _ in IMAGES.values())) as created:
-        yield created
+    shared_lab.begin()
+    shared_lab.load("paddock/egress:1", agent.IMAGE, *(image for image, _ in IMAGES.values()))
+    return shared_lab
 
 
 @pytest.fixture(scope="module")
 def sandboxes(place: Lab) -> Iterator[RunningDaemon]:
-    daemon = place.daemon(place.folder / "state", PADDOCK_PACKAGE_SOURCES="[]")
+    daemon = place.daemon(place.folder / "levels-state", PADDOCK_PACKAGE_SOURCES="[]")
     names = [f"{level}-{kind}" for level in LEVELS for kind in IMAGES]
     for name in names:
         level, _, kind = name.rpartition("-")
@@ -69,8 +70,7 @@ def sandboxes(place: Lab) -> Iterator[RunningDaemon]:
     daemon.paddock("wait", "--for=condition=Ready", "--timeout=110s", *(f"sandbox/{name}" for name in names))
     yield daemon
     daemon.stop()
-    for entry in place.docker("ps", "-q").split():
-        place.docker("rm", "-f", entry)
+    place.remove_containers()
     unmount_below(Path("/run/paddock/mounts") / daemon.instance_id())
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.daemon import RunningDaemon, wait_for
-from tests.lab.internet import Lab, impossible, lab
+from tests.lab.internet import Lab, impossible
 from tests.lab.packages import REGISTRY, Packages
 from tests.mcp.clients import FETCHED
 from tests.mounts import unmount_below
@@ -45,20 +45,22 @@ def build_npm(folder: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+def place(shared_lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
     build_npm(tmp_path_factory.mktemp("image"))
-    with lab("paddock/egress:1", IMAGE) as created:
-        created.docker("tag", IMAGE, "paddock/node:1")
-        yield created
+    shared_lab.begin()
+    shared_lab.load("paddock/egress:1", IMAGE)
+    shared_lab.docker("tag", IMAGE, "paddock/node:1")
+    yield shared_lab
+    shared_lab.docker("rmi", "paddock/node:1")
+    shutil.rmtree(shared_lab.folder / "packages", ignore_errors=True)
 
 
 @pytest.fixture(scope="module")
 def daemon(place: Lab) -> Iterator[RunningDaemon]:
-    created = place.daemon(place.folder / "state", PADDOCK_PACKAGE_SOURCES="[]", PADDOCK_NPM_REGISTRY=REGISTRY)
+    created = place.daemon(place.folder / "npm-state", PADDOCK_PACKAGE_SOURCES="[]", PADDOCK_NPM_REGISTRY=REGISTRY)
     yield created
     created.stop()
-    for name in place.docker("ps", "-q").split():
-        place.docker("rm", "-f", name)
+    place.remove_containers()
     unmount_below(Path("/run/paddock/mounts") / created.instance_id())
 
 

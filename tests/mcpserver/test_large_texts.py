@@ -93,8 +93,8 @@ def test_texts_of_many_values_leave_neighbours_alone(api: ApiStack, neighbour: h
             called(attacker, "sandbox.apply", {"documents": text})
 
     alone = typical_seconds(neighbour)
-    with client(api, token(api, "user")) as attacker, ThreadPoolExecutor(12) as pool:
-        attacks = [pool.submit(attack, attacker) for _ in range(12)]
+    with client(api, token(api, "user")) as attacker, ThreadPoolExecutor(6) as pool:
+        attacks = [pool.submit(attack, attacker) for _ in range(6)]
         try:
             beside = typical_seconds(neighbour)
         finally:
