@@ -35,7 +35,7 @@ v2=
 coverage=
 folders=
 # What newer engines and the containerd image store do in another way; two and a half minutes.
-essentials=(tests/contract/test_engine_contract.py tests/contract/test_images_contract.py tests/e2e/test_smoke.py)
+essentials=(tests/contract/test_engine_contract.py tests/contract/test_engine_unchanged.py tests/contract/test_images_contract.py tests/e2e/test_smoke.py)
 essentials+=(tests/e2e/test_files_kept.py::test_idle_sandbox_has_its_files_at_the_next_use)
 essentials+=(tests/e2e/test_contexts.py::test_variables_stay_between_two_calls)
 essentials+=(tests/e2e/test_front_door.py::test_a_command_keeps_streams_input_and_exit_code)

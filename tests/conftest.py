@@ -67,6 +67,7 @@ _ONE_BY_ONE = {
 _BY_MODULE = (
     "tests/agent/test_container.py",
     "tests/api/test_fuzz.py",
+    "tests/contract/test_engine_unchanged.py",
     "tests/contract/test_files_contract.py",
     "tests/contract/test_images_contract.py",
     "tests/contract/test_totals_contract.py",

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from controller.engine.usage.cgroup import CgroupUsage
 from controller.kinds.common.labels import INSTANCE, UID
 from controller.kinds.common.log_tail import Tail
 from controller.kinds.observed.observed import OutOfBandSettings, State
@@ -25,10 +24,9 @@ from controller.kinds.planning.action import (
 from controller.kinds.planning.outcome import Ok, Terminal, Transient, Waiting
 from controller.kinds.runtime.container import Limits
 from controller.policy.images import remedy
-from controller.ports import StreamError, UsageReader
+from controller.ports import StreamError
 from tests.contract.engine_hosts import SMALL, TINY, EngineHost, docker_host, fake_host, ok, read_all
 from tests.daemon import wait_for
-from tests.fakes.engine import FakeEngine
 
 
 @pytest.fixture(params=["fake", pytest.param("docker", marks=pytest.mark.docker)])
@@ -101,29 +99,12 @@ def test_a_pinned_image_is_used_by_its_id(host: EngineHost, uid: str) -> None:
     assert host.only(uid).image_id == image_id
 
 
-def test_a_second_daemon_sees_what_the_first_one_made(host: EngineHost, uid: str) -> None:
-    before = host.running(uid)
-    assert host.engine.observe_now(full=True).containers[uid] == (before,)
-
-
 def test_containers_of_one_object_are_together_oldest_first(host: EngineHost, uid: str) -> None:
     first = host.made(uid)
     second = ok(host.engine.act(host.create(uid, name=first.name + "-b")))
     together = host.view(uid)
     assert {container.id for container in together} == {first.id, second}
     assert list(together) == sorted(together, key=lambda each: (each.created_at, each.id))
-
-
-def test_the_view_stands_still_when_nothing_happens(host: EngineHost, uid: str) -> None:
-    host.running(uid)
-    host.engine.observe_now(full=True)
-    before, wakes = host.engine.observe(), host.wakes
-    host.engine.observe_now()
-    host.engine.observe_now(full=True)
-    after = host.engine.observe()
-    assert after.revision == before.revision
-    assert after.containers == before.containers
-    assert host.wakes == wakes
 
 
 def test_every_change_moves_the_revision_and_wakes(host: EngineHost, uid: str) -> None:
@@ -225,12 +206,6 @@ def test_labels_of_another_store_are_refused(host: EngineHost, uid: str) -> None
 
 
 # Doing twice, and doing to what has gone
-
-
-def test_starting_twice(host: EngineHost, uid: str) -> None:
-    sandbox = host.running(uid)
-    assert start(host, uid, sandbox.id) == Ok(sandbox.id)
-    assert host.only(uid) == sandbox
 
 
 def test_starting_what_is_paused_fails(host: EngineHost, uid: str) -> None:
@@ -448,15 +423,6 @@ def test_limits_of_a_stopped_container_change_for_its_next_start(host: EngineHos
     assert host.only(uid).limits == small
 
 
-def test_limits_that_can_never_be_are_refused(host: EngineHost, uid: str) -> None:
-    sandbox = host.running(uid)
-    outcome = host.engine.act(
-        UpdateLimits(uid, sandbox.name, sandbox.id, replace(SMALL, cpu_millicores=10_000_000), "a test")
-    )
-    assert isinstance(outcome, Terminal)
-    assert host.only(uid).limits == SMALL
-
-
 # Foreign containers
 
 
@@ -489,61 +455,7 @@ def test_foreign_containers_are_never_touched(host: EngineHost, uid: str) -> Non
         host.streams.logs(foreign)
 
 
-def test_a_container_of_another_object_is_not_touched(host: EngineHost, uid: str) -> None:
-    sandbox = host.running(uid)
-    outcome = host.engine.act(RemoveContainer(host.new_uid(), sandbox.name, sandbox.id, "a test"))
-    assert isinstance(outcome, Transient)
-    assert host.only(uid) == sandbox
-
-
-# Usage
-
-
-def test_usage_of_what_runs_and_of_nothing_else(host: EngineHost, uid: str) -> None:
-    sandbox, stopped = host.running(uid), host.made(host.new_uid())
-    reader: UsageReader = host.engine if isinstance(host.engine, FakeEngine) else CgroupUsage()
-    observed = reader.read([sandbox, stopped])
-    assert set(observed) == {sandbox.id}
-    usage = observed[sandbox.id]
-    assert usage.source in ("cgroup1", "cgroup2")
-    assert usage.memory_limit_bytes == SMALL.memory_bytes
-    assert usage.cpu_limit_cores == SMALL.cpu_millicores / 1000
-    assert usage.pids_limit == SMALL.pids
-    assert 0 < usage.memory_working_set_bytes <= usage.memory_usage_bytes < SMALL.memory_bytes
-    assert usage.pids >= 1
-    assert usage.network is None
-    if isinstance(reader, CgroupUsage):
-        reader.close()
-
-
 # Streams
-
-
-def test_exec_keeps_stdout_and_stderr_apart_and_gives_the_exit_code(host: EngineHost, uid: str) -> None:
-    sandbox = host.running(uid)
-    stream = host.streams.exec(sandbox.id, ["sh", "-c", "echo out; echo err >&2; exit 3"])
-    assert read_all(stream) == (b"out\n", b"err\n", b"3")
-
-
-def test_exec_reads_its_input_to_the_end(host: EngineHost, uid: str) -> None:
-    sandbox = host.running(uid)
-    stream = host.streams.exec(sandbox.id, ["cat"], stdin=[b"one\n", b"two\n"])
-    assert read_all(stream) == (b"one\ntwo\n", b"", b"0")
-
-
-def test_exec_past_its_time_is_killed(host: EngineHost, uid: str) -> None:
-    sandbox = host.running(uid)
-    stream = host.streams.exec(sandbox.id, ["sh", "-c", "echo begun; sleep 1000"], timeout_seconds=5.0)
-    chunks = list(stream)
-    assert b"".join(chunk.data for chunk in chunks if chunk.stream == "stdout") == b"begun\n"
-    assert [chunk.stream for chunk in chunks[-2:]] == ["timeout", "exit"]
-    assert chunks[-1].data == b"124"
-
-
-def test_a_terminal_is_one_stream(host: EngineHost, uid: str) -> None:
-    sandbox = host.running(uid)
-    out, err, code = read_all(host.streams.exec(sandbox.id, ["sh", "-c", "echo out; echo err >&2; exit 3"], tty=True))
-    assert (out.replace(b"\r", b""), err, code) == (b"out\nerr\n", b"", b"3")
 
 
 def test_exec_in_what_does_not_run_says_so(host: EngineHost, uid: str) -> None:
@@ -627,11 +539,6 @@ def test_the_last_words_of_what_has_gone(host: EngineHost, uid: str) -> None:
     assert isinstance(outcome, Ok)
     assert outcome.tail is not None
     assert "removed" in outcome.tail.note
-
-
-def test_the_last_words_of_another_object_are_not_read(host: EngineHost, uid: str) -> None:
-    sandbox = host.running(uid)
-    assert isinstance(host.engine.act(ReadTail(host.new_uid(), sandbox.name, sandbox.id, 0, "a test")), Transient)
 
 
 def test_the_end_of_a_container_that_is_removed_by_force_is_known(host: EngineHost, uid: str) -> None:
