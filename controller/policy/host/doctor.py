@@ -115,7 +115,7 @@ def _cgroups(facts: DoctorFacts) -> Findings:
     elif not controllers:
         meaning = "limits can't be read back, so it is unknown if they are enforced"
         yield _warning("cgroups", f"{observed}; their controllers can't be read", meaning, "mount /sys and /proc here")
-    elif missing := [each for each in _NEEDED if each not in controllers]:
+    elif missing := [controller for controller in _NEEDED if controller not in controllers]:
         action = "boot with them enabled (on Debian for arm64: cgroup_enable=memory on the kernel's command line)"
         description = f"{observed}; without {', '.join(missing)}"
         yield _problem("cgroups", description, "the limits of sandboxes can't be enforced", action)
