@@ -173,15 +173,15 @@ def test_a_missing_image_ends_it_at_once(served: ApiStack) -> None:
 def test_a_build_of_its_image_is_waited_for(served: ApiStack, monkeypatch: pytest.MonkeyPatch) -> None:
     """Longer than the default wait, with its progress; a build that fails ends it."""
     monkeypatch.setattr("controller.cli.text.progress._AFTER_SECONDS", 0)
-    monkeypatch.setattr("controller.cli.runs.run._WAIT_SECONDS", 0.3)
+    monkeypatch.setattr("controller.cli.runs.run._WAIT_SECONDS", 1.0)
     steps = [("ImageBuilding", f"x is being built: {seconds} s") for seconds in (0, 10)]
 
     def build() -> None:
         for reason, message in [*steps, ("ImageBuildFailed", "x could not be built: no mirror answers")]:
-            wait_for("it watches", lambda: served.services.watches.count)
-            (stored,) = served.store.list("Sandbox")[0]
+            (stored,) = wait_for("it is created", lambda: served.store.list("Sandbox")[0])
             served.set_ready("False", reason, message, name=stored.name)
             if reason == "ImageBuilding":
+                wait_for("it watches", lambda: served.services.watches.count)
                 wait_for("its wait is over once", lambda: not served.services.watches.count)
 
     building = threading.Thread(target=build)
