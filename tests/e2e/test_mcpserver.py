@@ -341,8 +341,8 @@ def test_hidden_instructions_and_many_tools_are_cut(daemon: RunningDaemon, talk:
 
 
 def test_containers_are_removed_on_disconnect_all(daemon: RunningDaemon, talk: Talker) -> None:
-    """A clean stop leaves nothing, nor does a kill of the daemon with 20 sessions, after one pass of the next."""
-    for entry in json.loads(daemon.paddock("get", "mcpservers", "-o", "json").stdout)["items"]:
+    """A clean stop leaves nothing, nor does a kill of the daemon with 8 sessions, after one pass of the next."""
+    for entry in daemon.objects("mcpservers"):
         daemon.paddock("delete", "mcpserver", entry["metadata"]["name"])
     wait_for("none is left of the other tests", lambda: not containers(daemon), 60)
     daemon.apply(server("left", limits={"memory": "32Mi"}))
@@ -361,11 +361,11 @@ def test_containers_are_removed_on_disconnect_all(daemon: RunningDaemon, talk: T
         assert len(containers(daemon)) == count
 
     with ExitStack() as connections:
-        begin(20, connections)
+        begin(8, connections)
         daemon.kill()
         again = start_daemon(daemon.folder)
         try:
-            wait_for("no sandbox is left", lambda: not (containers(again) or sandboxes(again, "left")), 60)
+            wait_for("no sandbox is left", lambda: not (sandboxes(again, "left") or containers(again)), 60)
             daemon.process = again.process
             begin(3, connections)
         finally:

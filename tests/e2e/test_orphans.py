@@ -46,7 +46,8 @@ def test_an_orphan_is_removed_and_a_copy_of_it_is_not(tmp_path: Path) -> None:
                     "the orphan is gone",
                     lambda: not docker("ps", "-aq", "--no-trunc", "--filter", f"id={container_id}"),
                 )
-                wait_for("it is told", lambda: "Orphaned" in second.paddock("events", "sandbox/lost").stdout)
+                wait_for("it is told", lambda: "Orphaned" in [event["reason"] for event in second.objects("events")])
+                assert "Orphaned" in second.paddock("events", "sandbox/lost").stdout
                 assert docker("inspect", "-f", "{{.State.Running}}", copy) == "true"
                 assert second.condition("kept", "Ready")["status"] == "True"
             finally:

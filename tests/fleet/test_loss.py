@@ -225,7 +225,10 @@ def test_a_run_whose_sandbox_begins_anew_elsewhere_fails(hosts: Fleet, daemons: 
     assert "left host three, which was lost" in status()["message"]
     hosts["three"].engine.start()
     daemons["three"] = hosts["three"].daemon(PADDOCK_SCHEDULER="swarm")
-    wait_for("its sandbox is gone", lambda: "moves" not in daemon.paddock("get", "sandboxes").stdout, seconds=60)
+    wait_for(
+        "its sandbox is gone",
+        lambda: not any("moves" in entry["metadata"]["name"] for entry in daemon.objects("sandboxes")),
+    )
 
 
 def test_one_that_stays_is_released_by_a_person(hosts: Fleet, daemons: Mapping[str, RunningDaemon]) -> None:
