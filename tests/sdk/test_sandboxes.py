@@ -332,15 +332,13 @@ def test_asyncio(daemon: RunningDaemon, tmp_path: Path) -> None:
     asyncio.run(asyncio.wait_for(use(daemon, tmp_path), 240))
 
 
-def test_twenty_sandboxes_at_once(daemon: RunningDaemon) -> None:
+def test_many_sandboxes_at_once(daemon: RunningDaemon) -> None:
     async def one(paddock: AsyncPaddock, number: int) -> str:
         async with paddock.sandboxes.create(memory="64Mi", timeout=240) as sandbox:
             return (await sandbox.run_code(f"print({number} ** 2)", check=True)).text
 
     async def all_() -> list[str]:
         async with AsyncPaddock(f"unix://{daemon.socket}") as paddock:
-            return await asyncio.gather(*(one(paddock, index) for index in range(20)))
+            return await asyncio.gather(*(one(paddock, index) for index in range(8)))
 
-    start = time.monotonic()
-    assert asyncio.run(all_()) == [str(index**2) for index in range(20)]
-    assert time.monotonic() > start
+    assert asyncio.run(all_()) == [str(index**2) for index in range(8)]
