@@ -17,7 +17,7 @@ from urllib.parse import quote
 from sqlalchemy import create_engine
 
 from controller.ports import StoreError, StoreTooNew
-from controller.store.migrate import known_revisions, upgrade
+from controller.store.migrate import known_revisions, refuse_older, upgrade
 
 _PREFIX = ".paddock-backup-"
 _OURS = ("meta", "objects", "instances", "alembic_version")
@@ -54,7 +54,8 @@ def check(file: Path) -> int:
             if problem != "ok":
                 raise StoreError(f"{file}: is damaged ({problem}); use another backup")
             schema = database.execute("SELECT version_num FROM alembic_version").fetchone()[0]
-            if schema not in known_revisions():
+            if schema not in (known_ids := known_revisions()):
+                refuse_older(f"{file}", schema, known_ids)
                 raise StoreTooNew(
                     f"{file}: was made by a newer paddock (schema {schema}); restore it with that version"
                 )

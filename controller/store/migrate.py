@@ -66,11 +66,12 @@ def upgrade(
     """Upgrade the schema; `name` is for messages. `other_daemons` use the store now.
 
     One of a newer version is used as it is if that says that this code may. Raises StoreTooNew for any other newer one,
-    and StoreError where a running daemon could not use the new schema: nothing is migrated then.
+    and StoreError for one that is too old or where a running daemon could not use the new schema: nothing is migrated.
     """
     known_ids = known_revisions(scripts)
     stored_revision = current(connection)
     if stored_revision is not None and stored_revision not in known_ids:
+        refuse_older(f"store {name}", stored_revision, known_ids)
         if is_open_to(connection, max(known_ids)):
             return
         raise StoreTooNew(
@@ -88,6 +89,15 @@ def upgrade(
     _run("upgrade", connection, scripts, revision)
     if target >= _WINDOW:
         connection.execute(update(meta).values(compatible_since=compatible_since))
+
+
+def refuse_older(what: str, schema: str, known_ids: frozenset[str]) -> None:
+    """Raise StoreError for a schema of before the first that this code knows."""
+    if schema < min(known_ids):
+        raise StoreError(
+            f"{what} is of a paddock that this one can't upgrade (schema {schema}; the oldest that it knows is"
+            f" {min(known_ids)}); upgrade the store with the version before this one first"
+        )
 
 
 def is_open_to(connection: Connection, newest: str) -> bool:

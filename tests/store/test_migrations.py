@@ -182,6 +182,16 @@ def test_a_database_of_a_newer_version_is_refused_and_left_alone(backend: Backen
     assert contents(store) == before
 
 
+def test_a_store_of_before_the_first_migration_is_refused_as_old(backend: Backend) -> None:
+    store = filled(backend)
+    store.close()
+    with backend.database() as database, database.migrating() as connection:
+        connection.execute(text("UPDATE alembic_version SET version_num = '0004'"))
+    error = refusal(store.open)
+    assert not isinstance(error, StoreTooNew)
+    assert "schema 0004; the oldest that it knows is 0005" in str(error)
+
+
 def test_tables_of_something_else_are_left_alone(backend: Backend) -> None:
     backend.store().close()
     with backend.database() as database, database.migrating() as connection:
