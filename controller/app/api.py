@@ -11,7 +11,6 @@ from controller.api.listeners import ListenerRules, Listeners
 from controller.api.middleware.load import LoadLimits
 from controller.api.server.server import SocketTaken
 from controller.app.core import Core
-from controller.app.doctor import examine
 from controller.app.e2b import start_e2b
 from controller.app.engine import make_install_rules
 from controller.app.errors import CannotStart
@@ -24,6 +23,7 @@ from controller.engine.engine import DockerEngine
 from controller.engine.usage.cgroup import CgroupUsage
 from controller.engine.usage.memory_folders import read_memory_folders
 from controller.kinds.common.address import parse_address
+from controller.kinds.observed.doctor import Finding
 from controller.kinds.planning.binding import default_host
 from controller.kinds.registry import discover
 from controller.mcp.endpoint import McpEndpoint
@@ -133,7 +133,7 @@ def start_listeners(
         meter=core.meter,
         load=load,
         mcp_app=mcp_app,
-        examine=partial(examine, settings),
+        examine=partial(_examine, settings),
         forwarding=forwarding,
         e2b_url=e2b_url,
         ssh_front=make_ssh(core, services, store),
@@ -153,6 +153,12 @@ def start_listeners(
         raise CannotStart(str(error)) from error
     core.undo.callback(loop.watches.close)  # before the API stops: open watches would delay it
     return listeners.url, e2b_url, metrics.port
+
+
+def _examine(settings: Settings) -> tuple[Finding, ...]:
+    from controller.app.doctor import examine  # asked for once in a while: a daemon does without until then
+
+    return examine(settings)
 
 
 def _metrics_server(settings: Settings, registry: Registry) -> MetricsServer:

@@ -5,7 +5,6 @@ from controller.app.loop import LoopParts
 from controller.app.store import Membership
 from controller.loop.fleet.placements import PlacementKeeper
 from controller.policy.levels.levels import Policy
-from controller.scheduler.swarm.scheduler import SwarmScheduler
 from controller.service.watch.announce import announcing
 
 
@@ -20,6 +19,8 @@ def make_placements(core: Core, fleet: Membership, policy: Policy, loop: LoopPar
     def committed() -> None:
         loop.watches.notify()
         core.waker.wake()  # the sandbox may be this host's now
+
+    from controller.scheduler.swarm.scheduler import SwarmScheduler
 
     scheduler = SwarmScheduler(core.settings.docker_host, fleet.store.instance_id)
     keeper = PlacementKeeper(

@@ -5,13 +5,12 @@ nothing else is added to it any more.
 """
 
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 from sqlalchemy import Connection, Table, bindparam, delete, func, insert, literal, select, true, union, update
-from sqlalchemy.dialects import postgresql, sqlite
 
 from controller.kinds.access.audit import (
     GENESIS,
@@ -28,6 +27,7 @@ from controller.ports import StoreError
 from controller.store import rows
 from controller.store.database import Quick
 from controller.store.schema import audit, audit_chain, audit_chains, audit_entries
+from controller.store.upsert import insert_of
 
 Operation = Callable[[str], AbstractContextManager[Connection]]
 _AT_ONCE = 1000
@@ -35,7 +35,6 @@ _THIN_AT_ONCE = 500  # within the parameter limits of both databases; other writ
 _MOST = 100_000
 _MOST_SECONDS = 60.0  # a transaction takes less, whatever it waits for
 _TEXTS = ("actor", "source", "verb", "kind", "namespace", "name", "uid")
-_INSERT_OF: Mapping[str, Any] = {"sqlite": sqlite.insert, "postgresql": postgresql.insert}
 
 
 class _Tables:
@@ -210,7 +209,7 @@ def _link(connection: Connection, entries: Sequence[AuditEntry], chain: ChainEnd
     end_rows = tables.take_end.rows(connection, of_chain)
     if not end_rows:
         first = {"last_id": 0, "last_hash": GENESIS, "pruned_id": 0, "pruned_hash": GENESIS}
-        new = _INSERT_OF[connection.dialect.name](audit_chains).values(writer=chain.writer, **first)
+        new = insert_of(connection.dialect.name)(audit_chains).values(writer=chain.writer, **first)
         connection.execute(new.on_conflict_do_nothing())  # another thread's may be there by now
         end_rows = tables.take_end.rows(connection, of_chain)
     linked = _chain_entries((end_rows[0]["last_id"], end_rows[0]["last_hash"]), entries, chain.writer)

@@ -8,6 +8,7 @@ import hashlib
 import json
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 from controller.kinds.meta import Event, ObjectRef, StoredObject
@@ -22,6 +23,7 @@ _OBJECT_PLAIN = ("uid", "kind", "namespace", "name", "generation", "resource_ver
 _OBJECT_JSON = ("labels", "annotations", "finalizers", "owner_references", "spec", "last_applied", "status")
 OBJECT_COLUMNS = (*_OBJECT_PLAIN, *_OBJECT_JSON)
 INT_END = 1 << 63
+_DECODED_CHANGES = 64
 _LIMITS = ("cpu_millicores", "memory_bytes", "pids", "cpu_shares", "disk_bytes", "gpus")
 
 
@@ -118,8 +120,12 @@ def _json_fields(row: Row, names: Iterable[str] = _OBJECT_JSON) -> str:
     return f"{{{','.join(parts)}}}"
 
 
+@lru_cache(_DECODED_CHANGES)
 def object_from_change(data: bytes) -> StoredObject:
-    """Return the object of a change. Those of an upgraded store are plain JSON: a migration leaves them as they are."""
+    """Return the object of a change. Those of an upgraded store are plain JSON: a migration leaves them as they are.
+
+    The newest are kept: the reconcile loop and the watches read the same ones, one after the other.
+    """
     try:
         text = data if data.startswith(b"{") else zlib.decompress(data)
     except zlib.error as error:

@@ -20,6 +20,8 @@ from sqlalchemy import (
     text,
 )
 
+# The conditions of partial indexes are given for SQLite alone: to name PostgreSQL's, which the migrations make, would
+# load SQLAlchemy's dialect of it, 3 MiB, into every daemon.
 # Constraints need names that a later migration can refer to, on both databases.
 metadata = MetaData(
     naming_convention={
@@ -76,7 +78,6 @@ objects = Table(
         "ix_objects_owned",
         "uid",
         sqlite_where=text("owner_references <> '[]'"),
-        postgresql_where=text("owner_references <> '[]'"),
     ),
 )
 
@@ -119,7 +120,6 @@ instances = Table(
         "ix_instances_ready",
         *("pool_uid", "ready_key", "created_at"),
         sqlite_where=text("ready_key IS NOT NULL"),
-        postgresql_where=text("ready_key IS NOT NULL"),
     ),
 )
 

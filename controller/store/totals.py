@@ -11,19 +11,18 @@ from functools import cache
 from typing import Any
 
 from sqlalchemy import Connection, bindparam, delete, func, select, text
-from sqlalchemy.dialects import postgresql, sqlite
 
 from controller.kinds.planning.instance_record import SANDBOX
 from controller.kinds.quota import REPLICAS, RESOURCES, Amount, host_scope, pool_scope, replicas_scope
 from controller.store.database import Quick, batches
 from controller.store.rows import Row
 from controller.store.schema import instances, totals
+from controller.store.upsert import insert_of
 
 OBJECTS = "objects"
 _UNITS = tuple(resource.unit for resource in RESOURCES)
 _COLUMNS = (*_UNITS, OBJECTS)
 _MOST_ROWS = 16  # each number of rows is a statement of its own
-_INSERT_OF: Mapping[str, Any] = {"sqlite": sqlite.insert, "postgresql": postgresql.insert}
 OF_SCOPES = Quick(select(totals).where(totals.c.scope.in_(bindparam("scopes", expanding=True))))
 _REPLICAS = Quick(
     select(instances.c.pool_uid, func.count().label("replicas"))
@@ -134,7 +133,7 @@ def recount(connection: Connection) -> None:
 
 @cache
 def _adding_insert(dialect: str) -> Quick:
-    return Quick(_adding(_INSERT_OF[dialect](totals)), ["scope", *_COLUMNS])
+    return Quick(_adding(insert_of(dialect)(totals)), ["scope", *_COLUMNS])
 
 
 @cache
@@ -143,7 +142,7 @@ def _telling_insert(dialect: str, count: int) -> Quick:
     placeholders: list[dict[str, Any]] = [
         {name: bindparam(f"{name}_{at}") for name in ("scope", *_COLUMNS)} for at in range(count)
     ]
-    return Quick(_adding(_INSERT_OF[dialect](totals).values(placeholders)).returning(totals))
+    return Quick(_adding(insert_of(dialect)(totals).values(placeholders)).returning(totals))
 
 
 def _adding(statement: Any) -> Any:

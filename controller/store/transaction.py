@@ -30,7 +30,6 @@ from sqlalchemy import (
     union_all,
     update,
 )
-from sqlalchemy.dialects import postgresql, sqlite
 
 from controller.kinds.access.audit import AuditEntry
 from controller.kinds.host import NAME, lease_of
@@ -46,6 +45,7 @@ from controller.store.follow import CHANNEL, notice
 from controller.store.rows import Row
 from controller.store.schema import changes, events, instances, leases, meta, objects
 from controller.store.totals import Moves
+from controller.store.upsert import insert_of
 
 _Key = tuple[str, str, str]
 _Place = tuple[str, str | None]  # kind and namespace; None: of all namespaces
@@ -147,7 +147,6 @@ _STEP_COUNTER = Quick(update(meta).values(revision=meta.c.revision + 1).returnin
 _EVENT_COLUMNS = [column.name for column in events.c if column.name != "id"]
 _LOT = 100  # changes packed at a time
 _MOST_NOTICE_BYTES = 7_000  # a notification takes 8,000
-_INSERT_OF: Mapping[str, Any] = {"sqlite": sqlite.insert, "postgresql": postgresql.insert}
 
 
 class SqlTransaction:
@@ -645,7 +644,7 @@ def _is_bound_anew(row: Row, write: StatusWrite) -> bool:
 @cache
 def _counting_insert(dialect: str) -> Quick:
     """Return the statement that inserts an event or increments the count of an equal one."""
-    statement = _INSERT_OF[dialect](events)
+    statement = insert_of(dialect)(events)
     new = statement.excluded
     counting = statement.on_conflict_do_update(
         index_elements=["uid", "digest"],

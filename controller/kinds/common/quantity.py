@@ -144,11 +144,18 @@ def format_bytes(count: int) -> str:
 
 def stored_bytes(count: int) -> str:
     """Format bytes as hashes and records of mounts have them: with the largest suffix, binary before decimal."""
-    for table in (_BINARY, _DECIMAL):
-        for suffix, factor in sorted(table.items(), key=lambda item: -item[1]):
-            if suffix and count and count % factor == 0:
-                return f"{count // factor}{suffix}"
+    for suffix, factor in _LARGEST_FIRST if count else ():
+        if count % factor == 0:
+            return f"{count // factor}{suffix}"
     return str(count)
+
+
+_LARGEST_FIRST = [
+    (suffix, factor)
+    for table in (_BINARY, _DECIMAL)
+    for suffix, factor in sorted(table.items(), key=lambda item: -item[1])
+    if suffix
+]
 
 
 _SCHEMA: dict[str, Any] = {"anyOf": [{"type": "string", "maxLength": 40}, {"type": "number", "minimum": 0}]}

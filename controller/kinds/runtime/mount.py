@@ -69,20 +69,27 @@ class Mount:
     def __str__(self) -> str:
         """Return the text by which this host records a mount and compares it with what is there: it never changes."""
         how = "read-only" if self.read_only else "read-write"
-        hosts = ", ".join(dict.fromkeys(credential.host for credential in self.credentials))
-        digest = hashlib.sha256(self.source.encode()).hexdigest()[:16] if self.kind == "text" else ""
-        what = {
-            "host": f"host folder {self.source} {how}",
-            "memory": f"memory {stored_bytes(self.size_bytes)}",
-            "secret": f"secret {self.source}",
-            "volume": f"volume {self.source} of {stored_bytes(self.size_bytes)} {how}",
-            "authorities": f"authorities of {self.source}",
-            "headers": f"headers for {hosts}",
-            "certificate": f"certificate of {hosts}",
-            "tmpfs": f"tmpfs {stored_bytes(self.size_bytes)}",
-            "text": f"text {digest}",
-        }
-        return f"{self.path} from {what[self.kind]}"
+        match self.kind:  # not a table of all: every decision about a sandbox compares its mounts
+            case "host":
+                content = f"host folder {self.source} {how}"
+            case "memory" | "tmpfs":
+                content = f"{self.kind} {stored_bytes(self.size_bytes)}"
+            case "secret":
+                content = f"secret {self.source}"
+            case "volume":
+                content = f"volume {self.source} of {stored_bytes(self.size_bytes)} {how}"
+            case "authorities":
+                content = f"authorities of {self.source}"
+            case "headers":
+                content = f"headers for {self._hosts()}"
+            case "certificate":
+                content = f"certificate of {self._hosts()}"
+            case "text":
+                content = f"text {hashlib.sha256(self.source.encode()).hexdigest()[:16]}"
+        return f"{self.path} from {content}"
+
+    def _hosts(self) -> str:
+        return ", ".join(dict.fromkeys(credential.host for credential in self.credentials))
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,6 @@ from controller.kinds.meta import Condition, StoredObject
 from controller.mcp.servers.notices import TOOLS_CHANGED, UPDATED, Notice, Notices, Params, Place
 from controller.mcp.servers.session import HANDSHAKES, LEGACY, MODERN, Session
 from controller.mcp.servers.stdio import ServerGone, ServerRefused, StdioClient
-from controller.mcp.tools.registry import NAMES
 from controller.policy import mcp_tools
 from controller.policy.mcp_tools import Offered
 from controller.ports import Meter, StreamError
@@ -545,6 +544,8 @@ class Sessions:
         """Offer the tools, and pin them. `now` is the stored server."""
         server = session.server
         is_verified = server.spec.trust == "verified"
+        from controller.mcp.tools.registry import NAMES  # a daemon that serves no MCP does without Paddock's own tools
+
         offered = mcp_tools.offered(listed, server.spec.tools, verified=is_verified, paddocks=NAMES)
         session.offered = self._known[server.key] = offered
         remark = f"; left out: {offered.left_out_text()}" if offered.left_out else ""

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from controller.kinds.common.tracked_map import TrackedMap, changed_keys
 from controller.kinds.observed.activity import Activity
@@ -168,6 +168,16 @@ class KnownMember(NamedTuple):
     sandbox: Sandbox
 
 
+class JudgedMember(NamedTuple):
+    """State of a pool's warm member (`plan/pool/sandboxpool.py: Member`), with its inputs, compared by identity."""
+
+    sandbox: Sandbox
+    instance: Instance
+    containers: tuple[Container, ...] | None
+    hibernates: bool
+    state: Any
+
+
 class Timer(NamedTuple):
     """Timer of a settled object, set at `since` and due at `due` (Unix seconds)."""
 
@@ -218,6 +228,8 @@ class Memo:
     """Parts that sandboxes share, by the ids of spec and template."""
     members: dict[str, KnownMember] = field(default_factory=dict)
     """Pool members in the form of sandboxes, by uid."""
+    judged: dict[str, JudgedMember] = field(default_factory=dict)
+    """States of the pools' warm members, by uid: a claim changes one of many."""
     settled: dict[str, Settled] = field(default_factory=dict)
     """Inputs of the last decision on each settled object, by uid."""
     quotas: QuotasKey | None = None
@@ -263,6 +275,7 @@ class Memo:
             self.policy = policy
             self.rendered.clear()
             self.shapes.clear()
+            self.judged.clear()
             self.settled.clear()
             self.timers.clear()
             self.unsettled.clear()
@@ -385,6 +398,7 @@ class Memo:
             self.timers.pop(uid, None)
             self.settled.pop(uid, None)
             self.members.pop(uid, None)
+            self.judged.pop(uid, None)
             self.user_ids.chosen.pop(uid, None)
 
     def member(self, pool: Pool, instance: Instance) -> Sandbox:

@@ -27,6 +27,8 @@ BURST_SECONDS = 0.2
 # Renames at once: nobody waits for one, and those of a burst of claims come together, and would delay later claims.
 # There are as many workers for them, so that none waits in flight.
 MOST_RENAMES, _NEXT_RENAMES_SECONDS = 2, 0.05
+# Until a deferred rename is decided again. While claims keep coming, each such decision is in vain.
+_RENAME_SECONDS = 1.0
 
 
 def limit_starts(builder: PlanBuilder, snapshot: Snapshot, members: Mapping[str, Sandbox]) -> None:
@@ -60,7 +62,7 @@ def defer_renames(builder: PlanBuilder, context: ReconcileContext, decision: Dec
     if not all(isinstance(action, RenameContainer) for action in decision.actions):
         return decision
     # A timer, not a wait: until then it is not decided in each pass anew. All that are due meanwhile share one.
-    due = math.ceil(context.now / BURST_SECONDS + 1) * BURST_SECONDS
+    due = float(math.ceil(context.now + _RENAME_SECONDS))
     if not builder.claiming - {context.obj.uid}:
         if builder.renames is None:
             builder.renames = _renaming(builder.snapshot)

@@ -13,6 +13,7 @@ from controller.kinds.sandboxpool import whole_uid
 from controller.plan.base import cordon, pressure
 from controller.plan.base.instance_index import index_of
 from controller.plan.base.members import member_spec
+from controller.plan.base.memo import JudgedMember
 from controller.plan.base.plan_builder import PlanBuilder
 from controller.plan.pool import preemption, preload
 from controller.plan.pool.claim_candidates import ready_key
@@ -122,24 +123,41 @@ def _has_pending_sandboxes(builder: PlanBuilder, pool: Pool) -> bool:
 
 def _warm_members(builder: PlanBuilder, pool: Pool, instances: Iterable[Instance]) -> list[Member]:
     """Return the state of the pool's warm members, by the decisions of this pass."""
-    snapshot = builder.snapshot
-    policy = builder.policy
-    memo = builder.memo
     records = {instance.uid: instance for instance in builder.instances}
     members = []
     for stored in instances:
         if stored.role != WARM:
             continue
-        sandbox = memo.member(pool, stored)
-        rendered, _ = rendered_with(sandbox, policy, memo, stored.state)
-        instance = records.get(stored.uid, stored)
-        name = rendered.config.name if rendered else container_name(sandbox.obj.name, stored.uid)
-        container = next(iter(own_containers(snapshot.observed, stored.uid, name, instance.state)), None)
-        hibernates = snapshot.host.hibernation.available
-        member = member_of(pool, instance, container, rendered, snapshot.now, hibernates=hibernates)
+        member = _judged(builder, pool, stored, records.get(stored.uid, stored))
         shortage = builder.shortages.get(stored.uid)
         members.append(replace(member, trouble=f"QuotaExceeded: {shortage}") if shortage else member)
     return members
+
+
+def _judged(builder: PlanBuilder, pool: Pool, stored: Instance, instance: Instance) -> Member:
+    """Return the state of a warm member with this record; that of an earlier pass if nothing about it changed."""
+    snapshot, memo, uid = builder.snapshot, builder.memo, stored.uid
+    sandbox, containers = memo.member(pool, stored), snapshot.observed.containers.get(uid)
+    hibernates = snapshot.host.hibernation.available
+    is_young = pool.spec is None or snapshot.now < instance.created_at + pool.spec.max_age_seconds
+    judged = memo.judged.get(uid)
+    if (
+        judged is not None
+        and is_young
+        and judged.sandbox is sandbox
+        and judged.instance is instance
+        and judged.containers is containers
+        and judged.hibernates == hibernates
+    ):
+        former: Member = judged.state
+        return former
+    rendered, _ = rendered_with(sandbox, builder.policy, memo, stored.state)
+    name = rendered.config.name if rendered else container_name(sandbox.obj.name, uid)
+    container = next(iter(own_containers(snapshot.observed, uid, name, instance.state)), None)
+    member = member_of(pool, instance, container, rendered, snapshot.now, hibernates=hibernates)
+    if is_young:
+        memo.judged[uid] = JudgedMember(sandbox, instance, containers, hibernates, member)
+    return member
 
 
 def _bounded_by_whole(builder: PlanBuilder, pool: Pool) -> tuple[Pool, int | None]:

@@ -4,12 +4,11 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import structlog
 from pydantic import ValidationError
 
-from controller.documents.compose.compose import Composed, Project, read_compose
 from controller.documents.document import Document, find_duplicates, parse, without_nulls
 from controller.documents.yaml_tree import REST_UNREPORTED, ValueBudget
 from controller.kinds.common.problem import MOST_PROBLEMS, Problem
@@ -28,6 +27,9 @@ from controller.service.objects.owners import sent_references
 from controller.service.objects.pipeline import PendingWrite, Pipeline, WriteTransaction, with_spec
 from controller.service.parsing import check_turn
 
+if TYPE_CHECKING:
+    from controller.documents.compose.compose import Composed, Project
+
 Result = Literal["created", "configured", "unchanged", "pruned"]
 
 _log = structlog.get_logger("paddock.apply")
@@ -42,7 +44,7 @@ class Source:
 
     file: str
     text: str
-    compose: Project | None = None
+    compose: "Project | None" = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,9 +163,11 @@ class Apply:
         return compose_file.documents, compose_file.problems
 
     def read_compose(
-        self, file: str, text: str, project: Project, namespace: str | None, budget: ValueBudget | None = None
-    ) -> Composed:
+        self, file: str, text: str, project: "Project", namespace: str | None, budget: ValueBudget | None = None
+    ) -> "Composed":
         """Return the documents of a Compose file, with volumes where its images on this host declare some."""
+        from controller.documents.compose.compose import read_compose  # most daemons are never sent one
+
         registry = self._pipeline.registry
         compose_file = read_compose(file, text, registry, project, namespace=namespace, budget=budget)
         if compose_file.problems or self._image_volumes is None:

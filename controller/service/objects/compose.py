@@ -3,7 +3,6 @@
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from controller.documents.compose.compose import Project, apply_set_name, project_name
 from controller.kinds.access.access import AccessRequest
 from controller.kinds.common.apply_set import LABEL
 from controller.kinds.common.problem import Problem
@@ -56,6 +55,8 @@ class Compose:
         `file` is for messages, `folder` where its relative binds begin on this host, `files` the texts of files beside
         it. `remove_orphans`: delete sandboxes of services that the file lacks. Raises Invalid with all problems.
         """
+        from controller.documents.compose.compose import Project, apply_set_name
+
         check_turn(text)
         options = Project(project, variables or {}, folder, files or {}, profiles=frozenset(profiles))
         namespace = namespace or DEFAULT_NAMESPACE
@@ -85,6 +86,8 @@ class Compose:
 
         The project is given by its name, or by its file. None left is no error. Raises Invalid, Forbidden.
         """
+        from controller.documents.compose.compose import Project, apply_set_name, project_name
+
         namespace = namespace or DEFAULT_NAMESPACE
         require(AccessRequest("delete", SANDBOX.name, namespace), self._registry)
         check_turn(text)

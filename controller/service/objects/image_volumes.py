@@ -2,16 +2,17 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from controller.documents.compose.compose import Composed, Project
-from controller.documents.compose.mounts import TEMPORARY, is_nameless
 from controller.documents.document import Document
 from controller.kinds.common.exec_paths import mount_place
 from controller.kinds.volume import DEFAULT_TMPFS
 from controller.policy.images import is_own
 from controller.ports import ImageError, Images, Store
 from controller.service import errors
+
+if TYPE_CHECKING:
+    from controller.documents.compose.compose import Composed, Project
 
 
 class ImageVolumes:
@@ -20,7 +21,7 @@ class ImageVolumes:
     def __init__(self, images: Images, store: Store) -> None:
         self._images, self._store = images, store
 
-    def complete(self, project: Project, composed: Composed) -> Project | None:
+    def complete(self, project: "Project", composed: "Composed") -> "Project | None":
         """Return the options with the VOLUMEs of images that they don't name; None if there is nothing to add.
 
         Raises ServiceUnavailable if an image can't be looked at: its service would lose the volumes that it has.
@@ -35,7 +36,7 @@ class ImageVolumes:
             return None
         return replace(project, image_volumes={**project.image_volumes, **volumes})
 
-    def _volumes(self, name: str, composed: Composed) -> Sequence[str]:
+    def _volumes(self, name: str, composed: "Composed") -> Sequence[str]:
         try:
             image = self._images.find(name)
         except ImageError as error:
@@ -54,6 +55,8 @@ class ImageVolumes:
 
     def _stored(self, image: str, prefix: str, document: Document) -> Iterator[str]:
         """Yield the VOLUMEs that the document's stored sandbox of this image has mounts for, by their names."""
+        from controller.documents.compose.mounts import TEMPORARY, is_nameless
+
         sandbox = self._store.get(*document.key)
         template: Mapping[str, Any] = (sandbox.spec.get("template") or {}) if sandbox else {}
         if template.get("image") != image:

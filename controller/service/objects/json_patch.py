@@ -11,9 +11,6 @@ from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from typing import Any
 
-from jsonpath import JSONPatch
-from jsonpath.exceptions import JSONPatchError, JSONPointerError
-
 MAX_OPERATIONS = 1000
 # Each `copy` can double the object: a few dozen of them would fill any memory.
 MAX_COPIED_BYTES = 1 << 20
@@ -72,7 +69,7 @@ def json_patch(target: Any, operations: Any) -> Any:
             if copied > MAX_COPIED_BYTES:
                 raise BadPatch(f"the patch copies more than {MAX_COPIED_BYTES >> 20} MiB")
             _carry_out(document, operation)
-        except (BadPatch, JSONPatchError, JSONPointerError) as error:
+        except BadPatch as error:
             raise BadPatch(f"operation {number} ({operation['op']}): {error}") from error
         except Mismatch as error:
             raise Mismatch(f"operation {number} (test): {error}") from error
@@ -107,7 +104,14 @@ def _carry_out(document: dict[str, Any], operation: Mapping[str, Any]) -> None:
 
 
 def _apply(document: dict[str, Any], **operation: Any) -> None:
-    JSONPatch([operation], unicode_escape=False).apply(document)
+    # Imported here: it takes a MiB, and few daemons are ever sent such a patch.
+    from jsonpath import JSONPatch
+    from jsonpath.exceptions import JSONPatchError, JSONPointerError
+
+    try:
+        JSONPatch([operation], unicode_escape=False).apply(document)
+    except (JSONPatchError, JSONPointerError) as error:
+        raise BadPatch(str(error)) from error
 
 
 def _replace(document: dict[str, Any], path: Sequence[str], value: Any) -> None:

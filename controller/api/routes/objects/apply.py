@@ -10,7 +10,6 @@ from controller.api.common import models
 from controller.api.common.dependencies import LargeBodies, UseCases
 from controller.api.common.models import PREFIX
 from controller.api.common.parsing import BoundedRoute
-from controller.documents.compose.compose import Project
 from controller.service import errors
 from controller.service.listing import serialize
 from controller.service.objects.apply import Source
@@ -56,6 +55,8 @@ class SpecFile(BaseModel):
         compose = self.compose
         if compose is None:
             return Source(self.file, self.text)
+        from controller.documents.compose.compose import Project  # most daemons are never sent one
+
         project = Project(
             compose.project,
             compose.variables,
