@@ -18,7 +18,7 @@ from controller.app.gateway import start_gateway
 from controller.app.hold import make_hold, make_sentinel
 from controller.app.logs import configure_logs
 from controller.app.loop import make_loop
-from controller.app.memory import freeze_objects, tune_malloc
+from controller.app.memory import freeze_objects, tune_collection, tune_malloc
 from controller.app.placements import make_placements
 from controller.app.store import follow_hosts, join_fleet, open_store
 from controller.app.workflows import make_snapshots, make_workflows
@@ -102,6 +102,7 @@ def serve(settings: Settings) -> int:
     for number in (signal.SIGTERM, signal.SIGINT):
         # On a thread of its own: the one that is interrupted may hold the event's lock, about to wait for it.
         signal.signal(number, lambda *_: start_new_thread(stopping.set, ()))
+    tune_collection()
     daemon = Daemon(settings, stopping)
     end_with_endless_threads(daemon.fail)
     try:

@@ -50,7 +50,7 @@ def plan(snapshot: Snapshot, policy: Policy, policy_version: str, memo: Memo | N
         return Plan(snapshot.now)
     memo = memo if memo is not None else Memo()
     memo.fit(policy_version)
-    snapshot = pools.without_used(replace(snapshot, instances=tracked(snapshot.instances)))
+    snapshot = pools.without_used(replace(snapshot, instances=tracked(snapshot.instances)), memo.judged)
     builder = PlanBuilder(snapshot, policy, memo, pulling=preload.under_way(snapshot.progress, memo))
     for step in _STEPS:
         step(builder)

@@ -22,6 +22,7 @@ from controller.kinds.quota import Amount, replicas_scope
 from controller.kinds.sandboxpool import whole_key, whole_uid
 from controller.plan.base.backoff import lacks_image, waits
 from controller.plan.base.instance_index import index_of
+from controller.plan.base.memo import JudgedMember
 from controller.plan.base.reasons import SHARED
 from controller.plan.base.status_json import dated
 from controller.plan.sandbox import drift, probes
@@ -60,24 +61,30 @@ class Turnover:
     """Time at which the next member is too old, Unix seconds; None: none will be, or one is now."""
 
 
-def without_used(snapshot: Snapshot) -> Snapshot:
+def without_used(snapshot: Snapshot, judged: Mapping[str, JudgedMember]) -> Snapshot:
     """Return the snapshot with those members retired whose container shows a claim: another name, a mount, or a use.
 
-    A store restored from a backup does not know of the claim, and must never hand such a container out again.
+    A store restored from a backup does not know of the claim, and must never hand such a container out again. What was
+    `judged` as it is now shows none.
     """
-    if not snapshot.desired.pools:
+    pools = snapshot.desired.pools
+    if not pools:
         return snapshot
-    instances = snapshot.instances
-    used_members = {
-        uid: replace(instances[uid], role=RETIRED)
-        for uid in index_of(instances).all_members()
-        if instances[uid].role == WARM
-        and is_used(
-            instances[uid],
-            snapshot.observed.containers.get(uid, ()),
-            snapshot.desired.pools.get(instances[uid].parent_uid),
-        )
-    }
+    instances, containers = snapshot.instances, snapshot.observed.containers
+    used_members = {}
+    for uid in index_of(instances).all_members():
+        instance, former = instances[uid], judged.get(uid)
+        pool = pools.get(instance.parent_uid)
+        if (
+            former is not None
+            and former.instance is instance
+            and former.containers is containers.get(uid)
+            and pool is not None
+            and former.sandbox.template is pool.template
+        ):
+            continue
+        if instance.role == WARM and is_used(instance, containers.get(uid, ()), pool):
+            used_members[uid] = replace(instance, role=RETIRED)
     return replace(snapshot, instances=tracked(instances).updated(used_members)) if used_members else snapshot
 
 
@@ -409,9 +416,10 @@ def replicas(fleet: FleetView, instances: Mapping[str, Instance], uid: str) -> i
 
 def claimable_members(pool: Pool, members: Iterable[Member]) -> Iterator[Warm]:
     """Yield the members that may be claimed."""
+    ref = pool.obj.ref
     for member in members:
         if member.ready:
-            yield Warm(member.instance.uid, pool.obj.ref, member.instance.created_at)
+            yield Warm(member.instance.uid, ref, member.instance.created_at)
 
 
 def retirements(

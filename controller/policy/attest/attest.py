@@ -6,7 +6,7 @@ in place, and the planner restores them after an out-of-band change.
 
 import re
 from collections.abc import Iterable, Iterator
-from weakref import WeakKeyDictionary
+from weakref import ref
 
 from controller.kinds.common.quantity import format_bytes
 from controller.kinds.observed.inside import SECCOMP_FILTER, InsideState, ObservedMount
@@ -34,9 +34,11 @@ _ENGINES_FILES = ("/etc/resolv.conf", "/etc/hostname", "/etc/hosts")
 _HIDING = ("runsc", "kata")
 _GPU = re.compile(r"/dev/nvidia[0-9]+")
 _AGENT = "the agent's runtime read-only"
-# Comparisons are cached as long as their observation, because each takes 12 KiB.
+# Comparisons are cached as long as their observation, because each takes 12 KiB. Observations are told apart by their
+# identity, and questions are compared: to hash either would look at all it consists of.
 _Asked = tuple[ContainerConfig, bool, tuple[BoundMount, ...], bool]
-_COMPARED: WeakKeyDictionary[InsideState, dict[_Asked, tuple[Fact, ...]]] = WeakKeyDictionary()
+_Answers = list[tuple[_Asked, tuple[Fact, ...]]]
+_COMPARED: dict[int, tuple[ref[InsideState], _Answers]] = {}
 _QUESTIONS = 4  # of one sandbox: another spec, its networks changing
 
 
@@ -57,16 +59,26 @@ def facts(
 
     `bound` are the bind mounts that this host made in the sandbox, all of them if `recorded`.
     """
-    answers, question = _COMPARED.setdefault(inside, {}), (config, networks, tuple(bound), recorded)
-    answer = answers.get(question)
-    if answer is None:
-        if len(answers) >= _QUESTIONS:
-            answers.clear()
-        answer = answers[question] = (
-            *_facts(config, mounted.as_requested(config, inside), networks),
-            *mounted.facts(config, inside, question[2], recorded=recorded),
-        )
+    answers, question = _answers(inside), (config, networks, tuple(bound), recorded)
+    for asked, answer in answers:
+        if asked == question:
+            return answer
+    answer = (
+        *_facts(config, mounted.as_requested(config, inside), networks),
+        *mounted.facts(config, inside, question[2], recorded=recorded),
+    )
+    if len(answers) >= _QUESTIONS:
+        answers.clear()
+    answers.append((question, answer))
     return answer
+
+
+def _answers(inside: InsideState) -> _Answers:
+    """Return the comparisons of this observation so far; they are forgotten with it."""
+    key = id(inside)
+    if key not in _COMPARED:
+        _COMPARED[key] = ref(inside, lambda _: _COMPARED.pop(key, None)), []
+    return _COMPARED[key][1]
 
 
 def differing(compared: Iterable[Fact]) -> str:
