@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from controller.gateway import models
+from controller.gateway import exchange
 from controller.gateway.config import Target
 from controller.gateway.models import GatewayModels
 from controller.gateway.usage import UsageReader
@@ -36,7 +36,7 @@ def reaching(sock: OneByteSocket) -> GatewayModels:
 
 
 def test_a_request_ends_wherever_its_answer_stops(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(models, "_LOOK_SECONDS", DEADLINE_SECONDS)
+    monkeypatch.setattr(exchange, "_LOOK_SECONDS", DEADLINE_SECONDS)
     for data, stop in stops(ANSWER):
         ours, connection = sent(data)
         with ours, connection:

@@ -1,15 +1,19 @@
 """Warm pools: filled, claimed, refilled, replaced, given up."""
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from controller.kinds.meta import StoredObject
-from controller.kinds.planning.action import PullImage
+from controller.kinds.planning.action import PullImage, RenameContainer
+from controller.kinds.planning.instance_state import ClaimRecord, InstanceState
 from controller.kinds.planning.plan import Plan
 from controller.kinds.sandbox import SandboxSpec
 from controller.kinds.sandboxtemplate import SandboxTemplateSpec
+from controller.plan.base.reconcile_context import Decision
 from controller.plan.pool.claim_candidates import ready_key
+from controller.plan.pool.launch import defer_renames
 from controller.policy.levels.levels import Policy
 from tests.plan.history import TINY, History
 
@@ -274,3 +278,21 @@ def test_an_image_that_is_nowhere_is_told_by_its_pool_and_tried_again(history: H
     history.settle()
     degraded = {condition["type"]: condition for condition in pool(history).status["conditions"]}["Degraded"]
     assert (degraded["status"], TINY in history.engine.images) == ("False", True)
+
+
+def test_a_rename_waits_a_second_while_claims_come() -> None:
+    """Each of many claims would decide the earlier ones again, five times a second and in vain."""
+    rename = RenameContainer("uid", "pdk-a", "pdk-warm", "id", why="claimed")
+    decision = Decision(InstanceState(claim=ClaimRecord(launch="Warm")), actions=(rename,))
+    now = 1000.25
+    builder: Any = SimpleNamespace(claiming={"later"}, renames=None)
+    context: Any = SimpleNamespace(now=now, obj=SimpleNamespace(uid="uid"))
+    deferred = defer_renames(builder, context, decision)
+    assert deferred.timer is not None
+    assert deferred.actions == ()
+    assert 1 <= deferred.timer - now <= 2
+    builder.claiming.clear()
+    builder.snapshot = SimpleNamespace(
+        observed=SimpleNamespace(containers={}), instances={}, progress=SimpleNamespace(in_flight=())
+    )
+    assert defer_renames(builder, context, decision).actions == (rename,)

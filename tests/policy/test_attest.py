@@ -47,9 +47,9 @@ def test_a_sandbox_as_rendered_has_no_differences(level: str, user: str) -> None
 
 
 def test_comparisons_are_cached_with_their_observation() -> None:
-    """A box is compared often, and kept in mind for that; thousands that are gone are not."""
+    """One is compared often, and its comparison is kept for that; those of thousands that are gone are not."""
     inside = replace(INSIDE, uid=1)
-    assert facts(CONFIG, inside) is facts(CONFIG, replace(INSIDE, uid=1))
+    assert facts(CONFIG, inside) is facts(replace(CONFIG), inside)
     assert differing(facts(CONFIG, inside, networks=False)) == differing(facts(CONFIG, inside))
     ref = weakref.ref(inside)
     del inside
