@@ -10,6 +10,7 @@ import pytest
 
 from controller.kinds.observed.observed import Container
 from controller.kinds.planning.action import RemoveContainer, StartContainer
+from controller.kinds.planning.outcome import Transient
 from controller.kinds.runtime.mount import BindMounts, HostRoot, Mount, Slot
 from tests.contract.engine_hosts import EngineHost, docker_host, ok, read_all
 from tests.mounts import unmount_below
@@ -73,6 +74,15 @@ def test_the_sandbox_acts_as_the_folders_owner(host: EngineHost, project: Path) 
     assert "Permission denied" in err
     _, err = said(host, sandbox, "chmod 777 /work/shadow")
     assert "not permitted" in err or "too large" in err
+
+
+def test_nothing_is_mounted_below_what_others_may_write(host: EngineHost, tmp_path: Path) -> None:
+    (tmp_path / "mounts").mkdir(exist_ok=True)
+    (tmp_path / "mounts").chmod(0o777)
+    config = host.create(host.new_uid(), user="20000:20000", slots=SLOTS).config
+    outcome = host.engine.act(BindMounts("a", config.name, "default", config.image, config.user, SLOTS, (), "a test"))
+    assert isinstance(outcome, Transient)
+    assert (outcome.reason, "others than root may write there" in outcome.message) == ("MountRefused", True)
 
 
 def test_links_stay_inside_and_devices_are_inert(host: EngineHost, project: Path) -> None:

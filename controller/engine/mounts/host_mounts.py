@@ -13,6 +13,7 @@ import contextlib
 import json
 import logging
 import os
+import stat
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
@@ -696,6 +697,13 @@ class HostMounts:
         if _is_mounted(self._folder):
             return
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        parent = self._folder.parent
+        status = parent.stat()
+        if status.st_uid not in (0, os.geteuid()) or status.st_mode & stat.S_IWOTH:
+            raise Refused(
+                f"{parent}: others than root may write there, and change what is mounted into sandboxes;"
+                f" `chown root {parent} && chmod go-w {parent}`, or set mounts_dir"
+            )
         _attach(mount_calls.tmpfs(_PLAIN | mount_calls.NO_EXEC, size="16m", mode="0700"), self._folder)
         opened = os.open(self._folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
