@@ -1,13 +1,16 @@
 """`paddock run` without an engine: requests, refusals and cleanup."""
 
 import threading
+import time
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
 
 from controller.cli.main import cli
+from controller.cli.objects.watch import until
 from controller.cli.runs.run import Job, runtime_of
 from controller.kinds.observed.observed import HostFacts
 from tests.daemon import wait_for
@@ -173,17 +176,25 @@ def test_a_missing_image_ends_it_at_once(served: ApiStack) -> None:
 def test_a_build_of_its_image_is_waited_for(served: ApiStack, monkeypatch: pytest.MonkeyPatch) -> None:
     """Longer than the default wait, with its progress; a build that fails ends it."""
     monkeypatch.setattr("controller.cli.text.progress._AFTER_SECONDS", 0)
-    monkeypatch.setattr("controller.cli.runs.run._WAIT_SECONDS", 1.0)
     steps = [("ImageBuilding", f"x is being built: {seconds} s") for seconds in (0, 10)]
+    is_building, waits = threading.Event(), list[float]()
+
+    def short_wait(*arguments: Any, deadline: float, **options: Any) -> list[str]:
+        assert is_building.wait(60)
+        late = until(*arguments, deadline=time.monotonic() + 0.1, **options)
+        waits.append(deadline)
+        return late
 
     def build() -> None:
-        for reason, message in [*steps, ("ImageBuildFailed", "x could not be built: no mirror answers")]:
-            (stored,) = wait_for("it is created", lambda: served.store.list("Sandbox")[0])
+        (stored,) = wait_for("it is created", lambda: served.store.list("Sandbox")[0])
+        for reason, message in steps:
             served.set_ready("False", reason, message, name=stored.name)
-            if reason == "ImageBuilding":
-                wait_for("it watches", lambda: served.services.watches.count)
-                wait_for("its wait is over once", lambda: not served.services.watches.count)
+            is_building.set()
+            begun = len(waits) + 1
+            wait_for("a whole wait is over", lambda begun=begun: len(waits) > begun)
+        served.set_ready("False", "ImageBuildFailed", "x could not be built: no mirror answers", name=stored.name)
 
+    monkeypatch.setattr("controller.cli.runs.run.until", short_wait)
     building = threading.Thread(target=build)
     building.start()
     done = run(served, "-c", "1")

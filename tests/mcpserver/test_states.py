@@ -215,6 +215,7 @@ def test_a_slow_server_is_listed_later(api: ApiStack, monkeypatch: pytest.Monkey
             return [before, [tool.name for tool in (await mcp.list_tools()).tools]]
 
     with serving(api, sessions=sessions):
+        post(api, f"{PLACE}/quick/mcp", "tools/list")  # as quick as can be: its tools are known
         assert anyio.run(ask) == [["quick.echo"], ["quick.echo", "slow.echo"]]
     sessions.close(0)
 
