@@ -14,6 +14,16 @@ label=paddock-zram
 # ours: the device that has our label, if it is in use.
 ours() { swapon --show=NAME,LABEL --noheadings --raw 2>/dev/null | awk -v label="$label" '$2 == label {print $1}'; }
 
+# reset_device DEVICE: tried for some seconds, for udev looks at a device that has changed, and who has it open keeps it busy.
+reset_device() {
+    local tries=20
+    until zramctl --reset "$1" 2>/dev/null; do
+        tries=$((tries - 1))
+        [ "$tries" -gt 0 ] || die "$1 can't be reset: something has it open." "fuser $1 names it. End it, then: zramctl --reset $1"
+        sleep 0.2
+    done
+}
+
 turn_on() {
     local device
     [ -z "$(ours)" ] || return 0
@@ -21,7 +31,7 @@ turn_on() {
     device=$(zramctl --find --size "$1") ||
         die "no zram device could be made." "The kernel needs the module zram: modprobe zram"
     if ! { mkswap --label "$label" "$device" >/dev/null && swapon --priority 100 "$device"; }; then
-        zramctl --reset "$device" || true
+        (reset_device "$device") || true
         die "$device can't be used as swap." "The output above says why."
     fi
 }
@@ -32,7 +42,7 @@ turn_off() {
     [ -n "$device" ] || return 0
     swapoff "$device" ||
         die "$device can't be turned off: what it holds does not fit into memory." "Suspend or delete hibernated sandboxes, then run this again."
-    zramctl --reset "$device"
+    reset_device "$device"
 }
 
 place_unit() {
@@ -46,7 +56,7 @@ Before=docker.service paddock.service
 Type=oneshot
 RemainAfterExit=yes
 ExecStart=/bin/sh -ec 'modprobe zram || :; d=\$\$(zramctl --find --size $1); mkswap --label $label "\$\$d"; swapon --priority 100 "\$\$d"'
-ExecStop=/bin/sh -ec 'd=\$\$(swapon --show=NAME,LABEL --noheadings --raw | sed -n "s/ $label\$\$//p"); [ -z "\$\$d" ] || { swapoff "\$\$d"; zramctl --reset "\$\$d"; }'
+ExecStop=/bin/sh -ec 'd=\$\$(swapon --show=NAME,LABEL --noheadings --raw | sed -n "s/ $label\$\$//p"); [ -z "\$\$d" ] || { swapoff "\$\$d"; udevadm settle || :; zramctl --reset "\$\$d"; }'
 
 [Install]
 WantedBy=multi-user.target

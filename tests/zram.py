@@ -1,5 +1,6 @@
 """Compressed swap in memory (zram) of this machine, for tests: undone at the end, and one user at a time."""
 
+import errno
 import fcntl
 import subprocess
 from collections.abc import Iterator
@@ -7,6 +8,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
+
+from tests.daemon import wait_for
 
 _DEVICE, _FOLDER = Path("/dev/zram0"), Path("/sys/block/zram0")
 _ANOTHER = Path("/sys/class/zram-control/hot_add")  # reading it makes a device
@@ -49,4 +52,15 @@ def zram_swap(size: str = "1G") -> Iterator[None]:
             yield
         finally:
             subprocess.run(["swapoff", str(_DEVICE)], check=False, capture_output=True)
-            (_FOLDER / "reset").write_text("1")
+            wait_for("/dev/zram0 is reset", _reset)
+
+
+def _reset() -> bool:
+    """Reset it; False while another has it open: udev looks at a device that has changed."""
+    try:
+        (_FOLDER / "reset").write_text("1")
+    except OSError as error:
+        if error.errno != errno.EBUSY:
+            raise
+        return False
+    return True

@@ -2,6 +2,7 @@
 
 import os
 import subprocess
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -33,6 +34,24 @@ def test_it_is_set_up_once_and_undone() -> None:
         finally:
             done = zram("--remove")
         assert (done.returncode, swaps()) == (0, before), done.stderr
+
+
+@pytest.mark.docker
+def test_a_device_that_is_looked_at_is_reset_afterwards() -> None:
+    """As udev does after each change; the kernel resets none that is open."""
+    if Path("/run/systemd/system").exists():
+        pytest.skip("it would place a unit on this machine")
+    with zram_device():
+        before = swaps()
+        try:
+            assert zram("64M").returncode == 0
+            with Path("/dev/zram0").open("rb"):
+                removal = subprocess.Popen([ROOT / "deploy/zram.sh", "--remove"], stdout=subprocess.DEVNULL)
+                with suppress(subprocess.TimeoutExpired):
+                    removal.wait(1)
+            assert (removal.wait(60), swaps()) == (0, before)
+        finally:
+            zram("--remove")
 
 
 def test_it_refuses_what_is_no_size() -> None:

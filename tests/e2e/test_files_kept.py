@@ -41,6 +41,7 @@ def archives(daemon: RunningDaemon) -> list[Path]:
 def written(daemon: RunningDaemon, name: str, lifecycle: str = "keepRunning: true") -> str:
     """Return what a new sandbox reads of what it wrote."""
     daemon.apply(SANDBOX % (name, lifecycle))
+    daemon.paddock("wait", "--for=condition=Ready", "--timeout=60s", f"sandbox/{name}")
     daemon.paddock("exec", name, "--", "sh", "-c", WRITE)
     return daemon.paddock("exec", name, "--", *READ).stdout
 
