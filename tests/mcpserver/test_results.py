@@ -15,7 +15,7 @@ from controller.mcp.servers import results
 from controller.mcp.servers.notices import MESSAGE, UPDATED, Notice
 from controller.mcp.servers.results import Naming
 from controller.mcp.servers.target import Target
-from controller.policy.mcp_tools import offered
+from controller.policy.foreign_tools import offered
 from controller.service.mcp.server import Server
 from tests.examples import examples
 

@@ -19,8 +19,8 @@ from controller.kinds.host import KIND as HOST
 from controller.kinds.mcpserver import KIND as MCP_SERVER
 from controller.kinds.registry import Registry
 from controller.policy.access import is_work
+from controller.policy.foreign_tools import audited_name
 from controller.policy.inside.agent_call import audit_details, tools_of_execute, tools_of_mcp
-from controller.policy.mcp_tools import audited_name
 from controller.service.access import access
 from controller.service.services import Services
 from controller.version import API_GROUP

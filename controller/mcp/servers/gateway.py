@@ -35,7 +35,7 @@ from controller.mcp.servers.starts import Starts
 from controller.mcp.servers.stdio import ServerGone, ServerRefused
 from controller.mcp.servers.target import Target, use_of
 from controller.mcp.text import plain
-from controller.policy.mcp_tools import audited_name
+from controller.policy.foreign_tools import audited_name
 from controller.ports import Meter
 from controller.service.access import access
 from controller.service.errors import Forbidden, ServiceError

@@ -23,7 +23,7 @@ from controller.mcp.servers.notices import MESSAGE, UPDATED, Notice, Params
 from controller.mcp.servers.session import LEGACY, MODERN
 from controller.mcp.servers.target import Target
 from controller.mcp.text import plain, strip_controls, visible
-from controller.policy import mcp_tools
+from controller.policy import foreign_tools
 from controller.service.mcp.server import Server
 
 IN_SANDBOX = "paddock/isSandboxed"
@@ -62,12 +62,12 @@ class Naming:
     def may_read(self, uri: str) -> bool:
         """Return True if clients get the resource."""
         spec = self.server.spec.resources
-        return not names_a_sandbox(uri) and mcp_tools.is_listed(uri, spec.allow, spec.deny)
+        return not names_a_sandbox(uri) and foreign_tools.is_listed(uri, spec.allow, spec.deny)
 
     def may_prompt(self, name: str) -> bool:
         """Return True if clients get the prompt."""
         spec = self.server.spec.prompts
-        return mcp_tools.is_listed(name, spec.allow, spec.deny)
+        return foreign_tools.is_listed(name, spec.allow, spec.deny)
 
 
 def names_a_sandbox(uri: str) -> bool:
@@ -123,7 +123,7 @@ def prompt_result(raw: Params, name: str, naming: Naming) -> types.GetPromptResu
         if content is not None and message.get("role") in ("user", "assistant"):
             messages.append(types.PromptMessage(role=message["role"], content=content))
     text = prompt.get("description")
-    description = mcp_tools.plain(text, mcp_tools.MOST_DESCRIPTION) if isinstance(text, str) else None
+    description = foreign_tools.plain(text, foreign_tools.MOST_DESCRIPTION) if isinstance(text, str) else None
     return types.GetPromptResult(description=description, messages=messages, _meta={IN_SANDBOX: True})
 
 
@@ -132,7 +132,7 @@ def completion_result(raw: Params) -> types.CompleteResult:
     completion = raw.get("completion")
     values = completion.get("values") if isinstance(completion, dict) else None
     proposals = (
-        [mcp_tools.plain(text) for text in values or () if isinstance(text, str)] if isinstance(values, list) else []
+        [foreign_tools.plain(text) for text in values if isinstance(text, str)] if isinstance(values, list) else []
     )
     has_more = len(proposals) > _MOST_VALUES or (isinstance(completion, dict) and completion.get("hasMore") is True)
     return types.CompleteResult(completion=types.Completion(values=proposals[:_MOST_VALUES], has_more=has_more))
@@ -155,9 +155,9 @@ def listed_prompts(raw: Iterable[Params], naming: Naming) -> list[types.Prompt]:
     prompts = []
     for definition in raw:
         name = definition.get("name")
-        if not isinstance(name, str) or not mcp_tools.is_name(name) or not naming.may_prompt(name):
+        if not isinstance(name, str) or not foreign_tools.is_name(name) or not naming.may_prompt(name):
             continue
-        prompt = mcp_tools.definition(definition, ("name", "title", "description", "arguments"))
+        prompt = foreign_tools.definition(definition, ("name", "title", "description", "arguments"))
         prompts.append(_valid(types.Prompt, {**prompt, "name": naming.name(name)}))
     return [prompt for prompt in prompts if prompt is not None]
 
@@ -206,7 +206,7 @@ def notification(notice: Notice, naming: Naming | None) -> Params | None:
         return None
     if level not in LEVELS or json_bytes(data) > _MOST_LOG_BYTES:
         return None
-    logger_name = mcp_tools.plain(logger, 128) if isinstance(logger, str) else ""
+    logger_name = foreign_tools.plain(logger, 128) if isinstance(logger, str) else ""
     full_logger = logger_name if naming.target.name else ".".join(filter(None, (naming.server.obj.name, logger_name)))
     return {"level": level, "data": data, **({"logger": full_logger} if full_logger else {})}
 
@@ -217,9 +217,11 @@ def _valid_entries(
     checked = []
     for definition in raw:
         uri = definition.get(key)
-        usable = isinstance(uri, str) and 0 < len(uri) <= _MOST_URI_LETTERS and uri == mcp_tools.plain(uri, len(uri))
+        usable = (
+            isinstance(uri, str) and 0 < len(uri) <= _MOST_URI_LETTERS and uri == foreign_tools.plain(uri, len(uri))
+        )
         if usable and naming.may_read(str(uri)):
-            fields = mcp_tools.definition(definition, keys)
+            fields = foreign_tools.definition(definition, keys)
             checked.append(_valid(model, {**fields, key: naming.uri(str(uri))}))
     return [entry for entry in checked if entry is not None]
 

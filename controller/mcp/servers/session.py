@@ -11,7 +11,7 @@ from typing import Any
 from controller.kinds.meta import StoredObject
 from controller.mcp.servers.notices import Place
 from controller.mcp.servers.stdio import ServerGone, StdioClient
-from controller.policy.mcp_tools import Offered
+from controller.policy.foreign_tools import Offered
 from controller.service.mcp.server import Server
 from controller.version import VERSION
 

@@ -20,8 +20,8 @@ from controller.kinds.meta import Condition, StoredObject
 from controller.mcp.servers.notices import TOOLS_CHANGED, UPDATED, Notice, Notices, Params, Place
 from controller.mcp.servers.session import HANDSHAKES, LEGACY, MODERN, Session
 from controller.mcp.servers.stdio import ServerGone, ServerRefused, StdioClient
-from controller.policy import mcp_tools
-from controller.policy.mcp_tools import Offered
+from controller.policy import foreign_tools
+from controller.policy.foreign_tools import Offered
 from controller.ports import Meter, StreamError
 from controller.processes.keeper import Periodic
 from controller.service import errors
@@ -531,7 +531,7 @@ class Sessions:
             now = self._servers.stored(server)  # another session may have pinned them since this one began
             pinned = now.status.get("tools", {})
             digests = [str(pinned.get(key, "")) for key in ("digest", "changedDigest")]
-            if mcp_tools.pin(mcp_tools.digest_of(listed), server.spec.tools.digest, *digests) != "changed":
+            if foreign_tools.pin(foreign_tools.digest_of(listed), server.spec.tools.digest, *digests) != "changed":
                 self._accept(session, now, listed)
                 return
             self._known.pop(server.key, None)
@@ -540,13 +540,13 @@ class Sessions:
             self._end(lambda key: key[:2] == server.key)
         raise StartRefused(f"{server}: ToolsChanged: {_changed_condition(server).message}")
 
-    def _accept(self, session: Session, now: StoredObject, listed: Sequence[mcp_tools.Tool]) -> None:
+    def _accept(self, session: Session, now: StoredObject, listed: Sequence[foreign_tools.Tool]) -> None:
         """Offer the tools, and pin them. `now` is the stored server."""
         server = session.server
         is_verified = server.spec.trust == "verified"
         from controller.mcp.tools.registry import NAMES  # a daemon that serves no MCP does without Paddock's own tools
 
-        offered = mcp_tools.offered(listed, server.spec.tools, verified=is_verified, paddocks=NAMES)
+        offered = foreign_tools.offered(listed, server.spec.tools, verified=is_verified, paddocks=NAMES)
         session.offered = self._known[server.key] = offered
         remark = f"; left out: {offered.left_out_text()}" if offered.left_out else ""
         status = {
@@ -554,8 +554,8 @@ class Sessions:
                 "count": len(offered.tools),
                 "names": sorted(offered.tools),
                 "leftOut": len(offered.left_out),
-                "digest": mcp_tools.digest_of(listed),
-                "marks": mcp_tools.marks(listed),
+                "digest": foreign_tools.digest_of(listed),
+                "marks": foreign_tools.marks(listed),
             },
             "protocol": session.protocol,
         }
@@ -566,8 +566,8 @@ class Sessions:
             self._missed.discard(server.key)
             self.notices.publish_to_all(Notice(server.obj.namespace, None, TOOLS_CHANGED))
 
-    def _list_tools(self, session: Session, deadline: float) -> list[mcp_tools.Tool]:
-        collected: list[mcp_tools.Tool] = []
+    def _list_tools(self, session: Session, deadline: float) -> list[foreign_tools.Tool]:
+        collected: list[foreign_tools.Tool] = []
         params: dict[str, Any] = {}
         for _ in range(_MOST_PAGES):
             page = self._ask(session, "tools/list", params, deadline)
@@ -623,14 +623,14 @@ def _changed_condition(server: Server) -> Condition:
     return Condition(READY, "False", "ToolsChanged", f"the definitions of its tools changed; {look}")
 
 
-def _with_changes(session: Session, pinned: Mapping[str, Any], listed: Sequence[mcp_tools.Tool]) -> dict[str, Any]:
+def _with_changes(session: Session, pinned: Mapping[str, Any], listed: Sequence[foreign_tools.Tool]) -> dict[str, Any]:
     """Return what is known of the pinned tools, with the change: the last one, unless the pinned ones are back."""
-    digest = mcp_tools.digest_of(listed)
+    digest = foreign_tools.digest_of(listed)
     if digest == pinned.get("digest") and pinned.get("changedDigest"):
         return dict(pinned)
     changes = [
         {key: session.client.redacted(text) for key, text in change.items()}
-        for change in mcp_tools.changes(pinned.get("marks"), listed)
+        for change in foreign_tools.changes(pinned.get("marks"), listed)
     ]
     return {**pinned, "changedDigest": digest, "changedCount": len(listed), "changes": changes}
 

@@ -23,9 +23,9 @@ from controller.kinds.meta import Condition, StoredObject
 from controller.kinds.runtime.files import FileRequest
 from controller.kinds.runtime.package_hosts import Registries
 from controller.kinds.sandbox import KIND as SANDBOX
+from controller.policy.foreign_tools import plain
 from controller.policy.images import has_recipe, is_own, remedy
 from controller.policy.levels.levels import Policy
-from controller.policy.mcp_tools import plain
 from controller.policy.mcpserver import install_plan, launch_of
 from controller.policy.packages.install import (
     FETCHED,

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from controller.kinds.mcpserver import ServerTools
-from controller.policy.mcp_tools import MOST_DESCRIPTION, MOST_TOOLS, digest_of, is_allowed, offered, pin, plain
+from controller.policy.foreign_tools import MOST_DESCRIPTION, MOST_TOOLS, digest_of, is_allowed, offered, pin, plain
 from tests.examples import examples
 
 ALL = ServerTools()
