@@ -26,14 +26,6 @@ _LOOK_AGAIN_SECONDS = 30.0
 _TRIES = 3
 
 
-def on_idle(context: ReconcileContext, evicted_for: tuple[str, ...]) -> str:
-    """Return what idleness does: Suspend, Hibernate or Delete. What is evicted has to give its memory back at once."""
-    choice = context.spec.lifecycle.on_idle if context.spec else "Suspend"
-    if choice == "Delete":
-        return choice
-    return "Hibernate" if choice != "Suspend" and not evicted_for and _is_possible(context) else "Suspend"
-
-
 def begun_hibernation(context: ReconcileContext) -> Hibernation | None:
     """Return the record of a hibernation that begins now."""
     return None if context.container is None else Hibernation(context.container.run, context.now)
@@ -69,7 +61,7 @@ def keeps(context: ReconcileContext) -> bool:
     if not begun_here or hibernation is None or not idle.is_asleep(context):
         return False
     if hibernation.phase == "Moving":
-        return _is_possible(context)
+        return is_possible(context)
     if hibernation.phase == "Ending":  # it can't be suspended: its files in memory would be lost
         return files.blocked_stop(context) is not None
     return hibernation.phase == "Hibernated"
@@ -89,7 +81,7 @@ def keep(context: ReconcileContext, container: Container, rendered: Rendered) ->
     if container.state is State.RUNNING:
         if context.activity is not None and context.activity.open:
             return Decision(state, HIBERNATING, "waits until nobody uses it: a command or a connection is open")
-        if not _is_possible(context):
+        if not is_possible(context):
             return _unable(context) if context.obj.kind == "Sandbox" else Decision(state)  # a warm member runs then
     why = "runState is Hibernated" if not idle.is_asleep(context) else idle.stop_reason(context)[1]
     action = HibernateContainer(context.obj.uid, container.name, container.id, why)
@@ -162,7 +154,7 @@ def loss_event(context: ReconcileContext, after: InstanceState) -> Event | None:
     return context.event("HibernationLost", LOST_MESSAGE, warning=True)
 
 
-def _is_possible(context: ReconcileContext) -> bool:
+def is_possible(context: ReconcileContext) -> bool:
     """Return True if its host can hibernate it, as far as is known."""
     failure = context.state.backoff.failure
     failed = failure is not None and failure.reason == NOT_HIBERNATED and failure.count >= _TRIES

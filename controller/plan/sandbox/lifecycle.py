@@ -81,8 +81,8 @@ def _reap_idle(context: ReconcileContext, decide: Callable[[ReconcileContext], D
     assert context.spec is not None
     assert context.container is not None
     evicted_for = pressure.short_of(context)
-    idle_action = hibernation.on_idle(context, evicted_for)
-    if idle_action == "Delete":
+    action = idle_action(context, evicted_for)
+    if action == "Delete":
         message = f"not used for {context.spec.lifecycle.idle_timeout_seconds} s"
         event = context.event(idle.REASON, f"{message}: {_DELETED}")
         return Decision(
@@ -97,7 +97,7 @@ def _reap_idle(context: ReconcileContext, decide: Callable[[ReconcileContext], D
         ),
         memory=replace(
             context.state.memory,
-            hibernation=hibernation.begun_hibernation(context) if idle_action == "Hibernate" else None,
+            hibernation=hibernation.begun_hibernation(context) if action == "Hibernate" else None,
         ),
     )
     context = replace(context, state=state)
@@ -105,16 +105,24 @@ def _reap_idle(context: ReconcileContext, decide: Callable[[ReconcileContext], D
     decision = _with_deadline(context, decide(context))
     is_evicted = reason == idle.EVICTED
     outcome = "suspended; the next `paddock exec` starts it"
-    if idle_action == "Hibernate":
+    if action == "Hibernate":
         outcome = "hibernated; the next use wakes it"
     event = context.event(reason, f"{message}: {outcome}", warning=is_evicted)
     reaped = "pressure" if is_evicted else "idle"
     return replace(decision.with_event(event), reaped=reaped, hold=decision.hold or _hold(context, decision))
 
 
+def idle_action(context: ReconcileContext, evicted_for: tuple[str, ...]) -> str:
+    """Return what idleness does: Suspend, Hibernate or Delete. What is evicted has to give its memory back at once."""
+    choice = context.spec.lifecycle.on_idle if context.spec else "Suspend"
+    if choice == "Delete":
+        return choice
+    return "Hibernate" if choice != "Suspend" and not evicted_for and hibernation.is_possible(context) else "Suspend"
+
+
 def _suspends_idle(context: ReconcileContext) -> bool:
     """Return True if idleness would stop it, so that its files in memory have to be saved."""
-    return hibernation.on_idle(context, pressure.short_of(context)) == "Suspend"
+    return idle_action(context, pressure.short_of(context)) == "Suspend"
 
 
 def _hold(context: ReconcileContext, decision: Decision) -> Run | None:
