@@ -6,11 +6,9 @@ import threading
 import structlog
 from starlette.types import ASGIApp
 
-from controller.api.preview.app import PreviewAddress, PreviewApp
+from controller.api.preview.address import PreviewAddress
 from controller.api.preview.protocol import PreviewProtocol, note_server_name
-from controller.api.preview.proxies import Proxies
 from controller.api.preview.routes import AddressHolder, PreviewLinks
-from controller.api.preview.traffic import Traffic
 from controller.api.server.first_request import FirstRequestServer
 from controller.api.server.server import SocketTaken
 from controller.app.core import Core
@@ -69,6 +67,11 @@ class PreviewListener:
             self._server.stop()
 
     def _application(self) -> ASGIApp:
+        # With the first connection, as the listener itself.
+        from controller.api.preview.app import PreviewApp
+        from controller.api.preview.proxies import Proxies
+        from controller.api.preview.traffic import Traffic
+
         services, core = self._services, self._core
         return PreviewApp(
             self._previews,

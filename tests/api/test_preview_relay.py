@@ -19,7 +19,8 @@ from websockets.exceptions import InvalidStatus
 from websockets.sync.client import connect
 from websockets.sync.server import ServerConnection, serve
 
-from controller.api.preview.app import PreviewAddress, PreviewApp
+from controller.api.preview.address import PreviewAddress
+from controller.api.preview.app import PreviewApp
 from controller.api.preview.protocol import PreviewProtocol, note_server_name
 from controller.api.preview.proxies import Proxies
 from controller.api.preview.traffic import Traffic

@@ -76,7 +76,8 @@ def test_the_daemon_loads_no_library_that_few_need() -> None:
         "with without_importing(*UNUSED): importlib.import_module('controller.app.daemon')\n"
         "unloaded = (*UNUSED, 'mcp', 'alembic', 'cryptography', 'asyncssh', 'controller.ssh.process', 'jsonpath',"
         " 'httpcore', 'sqlalchemy.dialects.postgresql', 'controller.mcp.tools', 'controller.documents.compose',"
-        " 'controller.app.doctor', 'controller.scheduler')\n"
+        " 'controller.app.doctor', 'controller.scheduler', 'controller.api.preview.app',"
+        " 'controller.engine.files.operations')\n"
         "print([name for name in unloaded if name in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=Path(__file__).parents[2], capture_output=True, timeout=60)

@@ -8,13 +8,14 @@ import asyncio
 import contextlib
 import time
 from dataclasses import dataclass
-from urllib.parse import parse_qsl, urlencode
+from urllib.parse import parse_qsl
 
 from starlette.concurrency import run_in_threadpool
 from starlette.datastructures import Headers
 from starlette.responses import RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from controller.api.preview.address import PreviewAddress
 from controller.api.preview.headers import PreviewRequest, cookies_of
 from controller.api.preview.pages import page
 from controller.api.preview.protocol import SERVER_NAME, SWITCH, PreviewProtocol
@@ -39,7 +40,7 @@ from controller.kinds.sandbox import KIND as SANDBOX
 from controller.ports import NullMeter
 from controller.service.errors import Conflict, NotFound, ServiceError, Unauthorized
 from controller.service.exec.streams import SandboxStreams
-from controller.service.front.previews import PreviewLink, Previews
+from controller.service.front.previews import Previews
 from controller.service.sandbox.port_forward import Forwarded, PortForward
 
 _STALL_SECONDS = 60.0
@@ -49,19 +50,6 @@ _SIBLINGS = ("same-site", "cross-site")
 _PAGES, _FRAMES = ("document", "empty"), ("iframe", "frame", "embed", "object")  # Sec-Fetch-Dest
 _COOKIES: tuple[tuple[str, Purpose], ...] = ((COOKIE, "cookie"), (FRAME_COOKIE, "frame"))
 _REFUSALS = (400, 401, 403, 404, 421)
-
-
-@dataclass(frozen=True, slots=True)
-class PreviewAddress:
-    """The public address of previews: `https`, a domain, and a port in it unless that is the scheme's."""
-
-    scheme: str
-    domain: str
-
-    def url(self, link: PreviewLink) -> str:
-        """Return the link."""
-        label = label_of(link.target, link.uid)
-        return f"{self.scheme}://{label}.{self.domain}/?{urlencode({PARAMETER: link.token})}"
 
 
 class PreviewRefused(Exception):

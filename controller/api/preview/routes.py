@@ -10,7 +10,7 @@ from controller.api.common import models
 from controller.api.common.dependencies import UseCases
 from controller.api.common.models import PREFIX
 from controller.api.fleet.identity import identity_of
-from controller.api.preview.app import PreviewAddress
+from controller.api.preview.address import PreviewAddress
 from controller.kinds.runtime.preview import DEFAULT_SECONDS, MOST_SECONDS, PreviewTarget
 from controller.service.errors import BadRequest, Conflict, Forbidden, NotFound, ServiceUnavailable
 from controller.service.front.previews import Previews

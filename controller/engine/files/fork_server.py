@@ -21,7 +21,10 @@ _ABOVE = 100
 
 if __name__ == "__main__":
     sys.path.insert(0, os.path.abspath(os.path.join(os.path.dirname(__file__), "..", "..", "..")))
-from controller.engine.files import operations, worker  # noqa: E402 - the operations are imported for the workers
+    from controller.engine.files import operations  # here, once, for the workers; the daemon itself needs none
+
+    assert operations.OPERATIONS
+from controller.engine.files import worker  # noqa: E402
 
 
 def serve(control: socket.socket) -> None:
@@ -97,6 +100,5 @@ def _reap(exits: dict[int, int]) -> None:
 
 
 if __name__ == "__main__":
-    assert operations.OPERATIONS
     with socket.socket(fileno=0) as control:
         serve(control)
