@@ -356,7 +356,7 @@ def _finish(builder: PlanBuilder) -> Plan:
         releases=MappingProxyType(builder.releases),
         reaped=tuple(builder.reaped),
         shortages=tuple(builder.ledger.shortages) if builder.ledger else (),
-        warm=tuple(builder.warm),
+        claimable=tuple(builder.claimable),
         retirements=tuple(builder.retirements),
         queued=frozenset(builder.skipped_wakes),
     )

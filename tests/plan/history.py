@@ -22,7 +22,7 @@ from controller.kinds.observed.pressure import NONE
 from controller.kinds.observed.swap import UNKNOWN_ABILITY
 from controller.kinds.observed.usage import LayerUsage
 from controller.kinds.planning.action import Action
-from controller.kinds.planning.instance_record import Instance
+from controller.kinds.planning.instance_record import WARM, Instance
 from controller.kinds.planning.outcome import Ok, Outcome
 from controller.kinds.planning.plan import Group, Plan, Writes
 from controller.kinds.planning.snapshot import Pool, Result, Sandbox, Snapshot
@@ -79,6 +79,10 @@ class History:
     def hang(self, name: str) -> None:
         """From now on no action on this sandbox ends."""
         self._hanging.add(self.object("Sandbox", name).uid)
+
+    def hang_members(self) -> None:
+        """From now on no action on a warm member ends."""
+        self._hanging.update(instance.uid for instance in self.instances() if instance.role == WARM)
 
     # What people do.
 

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from controller.kinds.observed.pressure import NONE, Pressure
-from tests.plan.history import History
+from tests.plan.history import TINY, History
 
 IDLE: dict[str, Any] = {"idleTimeoutSeconds": 3600, "shutdownGracePeriodSeconds": 0}
 LOW = Pressure(low=("memory",), measured=("memory",))
@@ -56,6 +56,18 @@ def test_idle_sandboxes_sleep_when_it_gets_worse_and_no_others(history: History)
     for name in ("used", "busy", "kept", "deletes"):
         assert history.condition(name, "Ready") == "True Running"
     assert history.status("idle")["lastTermination"]["reason"] == "Evicted"
+
+
+def test_a_busy_member_is_not_evicted_yet(history: History) -> None:
+    history.put("SandboxTemplate", "t", image=TINY, command=["sleep", "1000000"])
+    history.put("SandboxPool", "warm", templateRef={"name": "t"}, warmReplicas=1)
+    history.run_pass()
+    history.hang_members()
+    history.run_pass()
+    history.pressure = LOW
+    evictions = [event for _ in range(3) for event in history.run_pass().writes.events if event.reason == "Evicted"]
+    assert [instance.role for instance in history.instances()] == ["warm"]
+    assert evictions == [], "a later pass retires it, and says so"
 
 
 def test_an_evicted_sandbox_is_woken_once_there_is_room(history: History) -> None:

@@ -82,8 +82,8 @@ class Shortage:
 
 
 @dataclass(frozen=True, slots=True)
-class Warm:
-    """A pool's member that may be claimed now; `created_at` is Unix seconds."""
+class Claimable:
+    """A pool's member that is ready to be claimed; `created_at` is Unix seconds."""
 
     uid: str
     pool: ObjectRef
@@ -175,8 +175,8 @@ class Plan:
     """Reasons of removals, for the metrics."""
     shortages: tuple[Shortage, ...] = ()
     """Sandboxes that wait for quota."""
-    warm: tuple[Warm, ...] = ()
-    """Pool members that may be claimed now."""
+    claimable: tuple[Claimable, ...] = ()
+    """Pool members that were ready as the pass began; it may retire some of them."""
     retirements: tuple[Retirement, ...] = ()
     """Unused pool members to remove."""
     queued: frozenset[str] = frozenset()

@@ -36,7 +36,7 @@ class PassMetrics:
         """Publish the figures of this pass."""
         if self._begun is None:
             self._begun = snapshot.now
-            self._warm = {member.uid for member in new_plan.warm}
+            self._warm = {member.uid for member in new_plan.claimable}
             self._failed = _failures(snapshot)
         self._observe_convergence(snapshot)
         self._observe_deletions(new_plan, snapshot)
@@ -77,7 +77,7 @@ class PassMetrics:
                 self._meter.observe("paddock_convergence_duration_seconds", seconds, operation="delete")
 
     def _pools(self, new_plan: Plan, snapshot: Snapshot) -> None:
-        for member in new_plan.warm:
+        for member in new_plan.claimable:
             if member.uid not in self._warm:
                 self._warm.add(member.uid)
                 seconds = max(0.0, snapshot.now - member.created_at)

@@ -7,6 +7,7 @@ from controller.kinds.access.audit import AuditEntry
 from controller.kinds.meta import Event, ObjectRef
 from controller.kinds.planning.instance_record import Instance
 from controller.kinds.planning.plan import (
+    Claimable,
     Deferral,
     Deletion,
     Group,
@@ -14,7 +15,6 @@ from controller.kinds.planning.plan import (
     Retirement,
     Sample,
     StatusWrite,
-    Warm,
 )
 from controller.kinds.planning.snapshot import Snapshot
 from controller.kinds.quota import Ceiling
@@ -100,8 +100,8 @@ class PlanBuilder:
     """Hibernated sandboxes, by uid, whose wake is left for a later pass."""
     reaped: list[str] = field(default_factory=list)
     """Reasons of removals, for the metrics."""
-    warm: list[Warm] = field(default_factory=list)
-    """Pool members that may be claimed now."""
+    claimable: list[Claimable] = field(default_factory=list)
+    """Pool members that were ready as the pass began."""
     retirements: list[Retirement] = field(default_factory=list)
     """Unused pool members to remove."""
     audit: list[AuditEntry] = field(default_factory=list)

@@ -23,7 +23,7 @@ from controller.kinds.planning.binding import UNBOUND, host_of
 from controller.kinds.planning.snapshot import Pool, Sandbox
 from controller.kinds.quota import RESOURCES, Amount
 from controller.plan.base.status_json import dated
-from controller.plan.pool.sandboxpool import WAITING
+from controller.plan.pool.sandboxpool import WAITING_SANDBOXES_FIELD
 from controller.ports.scheduler import Pending, Placed, PlacedRecord
 
 _LETTERS, _DIGITS = 52, 8  # of a name, and of the hash in one that was too long
@@ -73,7 +73,11 @@ def warm_target(pool: Pool, parts: Iterable[Pool]) -> int:
     """Return the number of warm members that a pool is to have, beside the claimed and the waiting sandboxes."""
     if pool.spec is None or pool.spec.max_replicas is None:
         return pool.spec.warm_replicas if pool.spec else 0
-    in_use = sum(int(pool_part.obj.status.get(name, 0)) for pool_part in parts for name in ("claimedReplicas", WAITING))
+    in_use = sum(
+        int(pool_part.obj.status.get(name, 0))
+        for pool_part in parts
+        for name in ("claimedReplicas", WAITING_SANDBOXES_FIELD)
+    )
     return min(pool.spec.warm_replicas, max(0, pool.spec.max_replicas - in_use))
 
 
@@ -185,7 +189,7 @@ def _ready_condition(
     warm, claimed = counts["replicas"], counts["claimedReplicas"]
     # People see why there are no more.
     if most is not None and warm + claimed >= most:
-        queued = sum(int(stored.obj.status.get(WAITING, 0)) for stored in parts)
+        queued = sum(int(stored.obj.status.get(WAITING_SANDBOXES_FIELD, 0)) for stored in parts)
         message = f"{message}; maxReplicas {most} is reached: {warm} warm, {claimed} claimed"
         message += f", {queued} waiting" if queued else ""
     if ready >= desired:

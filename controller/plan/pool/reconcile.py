@@ -1,7 +1,7 @@
 """Reconciliation of the pools, after their members: members to add and to retire, statuses and figures."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from controller.kinds.common.labels import container_name
 from controller.kinds.planning.instance_record import RETIRED, WARM, Instance
@@ -18,7 +18,7 @@ from controller.plan.base.plan_builder import PlanBuilder
 from controller.plan.pool import preemption, preload
 from controller.plan.pool.claim_candidates import ready_key
 from controller.plan.pool.sandboxpool import (
-    WAITING,
+    WAITING_SANDBOXES_FIELD,
     Member,
     PoolCount,
     Turnover,
@@ -46,52 +46,69 @@ def reconcile_pool(builder: PlanBuilder, pool: Pool) -> None:
     it are counted under the uid of the whole one, whose `maxReplicas` holds over all hosts.
     """
     snapshot = builder.snapshot
-    if snapshot.observed.blind:
+    if snapshot.observed.blind:  # nothing is known of the members: what is stored stays, its status too
         return
     index = index_of(snapshot.instances)
-    uid = whole_uid(pool.obj)
+    whole_pool_uid = whole_uid(pool.obj)
+    # Warm and retired ones; the uid of `pool` is the part's.
     instances = [snapshot.instances[member_uid] for member_uid in index.members.get(pool.obj.uid, ())]
-    members = _warm_members(builder, pool, instances)
+    warm_members = _warm_members(builder, pool, instances)
     being_removed = sum(instance.role == RETIRED for instance in instances)
-    # Of this host alone, as all instances here: warm members, those being removed, and claimed sandboxes.
-    local_count = index.counts_by_whole_pool.get(uid, 0)
-    claimed = local_count - len(members) - being_removed
+    # Of this host alone, as all instances here: warm members, those being removed, and claimed sandboxes, whose records
+    # go on naming the pool that they came from.
+    local_count = index.counts_by_whole_pool.get(whole_pool_uid, 0)
+    claimed = local_count - len(warm_members) - being_removed
     pressure_message = snapshot.host.pressure.message()
-    bounded_pool, places_left = _bounded_by_whole(builder, pool)
+    # Only the turnover goes by these bounds; priority, image and names are those of the pool itself.
+    pool_for_turnover, places = _bounded_by_whole(builder, pool)
+    if cordon.drained(snapshot.fleet):
+        pool_for_turnover = _without_warm_members(pool_for_turnover)
+    missing_image = ""
+    if not local_count and not pressure_message:  # its instances pull the image themselves; under pressure, nothing is
+        missing_image = preload.pull_for_pool(builder, pool)
     turnover = plan_turnover(
-        _without_warm_members(bounded_pool) if cordon.drained(snapshot.fleet) else bounded_pool,
-        members,
+        pool_for_turnover,
+        warm_members,
         PoolCount(
             being_removed=being_removed,
             claimed=claimed,
-            demand=claimed + builder.granted[uid] + builder.queued[uid],
-            places_left=places_left,
+            # Bounds a pool that has a maxReplicas here. A part has none: `places` counts these sandboxes instead.
+            demand=claimed + builder.granted[whole_pool_uid] + builder.queued[whole_pool_uid],
+            places_left=places.left if places is not None else None,
         ),
         taken_uids=snapshot.instances.keys(),
         now=snapshot.now,
         pressure_message=pressure_message,
-        # With an instance, the image is here; under pressure, nothing is pulled.
-        missing_image="" if local_count or pressure_message else preload.pull_for_pool(builder, pool),
+        missing_image=missing_image,
         host=snapshot.fleet.host,
     )
-    builder.events += pressure.retirement_events(pool.obj.ref, turnover.to_retire, snapshot.host.pressure, snapshot.now)
-    turnover = preemption.give_way(builder, snapshot.instances, pool, turnover, members)
-    if places_left is not None and pool.spec is not None and (turnover.new or builder.granted[uid]):
+    turnover = preemption.give_way(builder, snapshot.instances, pool, turnover, warm_members)
+    # A cold start with poolPolicy Require takes a place, too.
+    if places is not None and (turnover.new or builder.granted[whole_pool_uid]):
         # Other hosts may add members at the same time: the store checks the maximum once more as it writes.
-        builder.ceilings.append(Ceiling(replicas_scope(uid), Amount(sandboxes=pool.spec.max_replicas or 0)))
-    builder.warm += claimable_members(pool, members)
+        builder.ceilings.append(Ceiling(replicas_scope(whole_pool_uid), Amount(sandboxes=places.maximum)))
+    # With those that this pass retires: they were claimable until now, and a figure says how soon members become so.
+    builder.claimable += claimable_members(pool, warm_members)
     if snapshot.fleet.shares_store:
-        _offer_to_other_hosts(builder, pool, members)
-    _add_turnover(builder, pool, members, turnover)
-    status = {**turnover.status, "host": snapshot.fleet.host}
-    if places_left is not None and builder.queued[uid]:  # warm members on other hosts have to give way, too
-        status[WAITING] = builder.queued[uid]
-    if status != pool.obj.status:
-        builder.statuses.append(StatusWrite(pool.obj.ref, status))
+        # The turnover then replaces the records of those that it retires: they are offered to nobody.
+        _offer_to_other_hosts(builder, pool, warm_members)
+    _add_turnover(builder, pool, warm_members, turnover)
+    _write_status(builder, pool, turnover, is_part=places is not None)
     if turnover.next_expiry is not None:
         builder.wakes.append(turnover.next_expiry)
+    # Sandboxes claimed from it are objects of their own, and outlive it.
     if pool.obj.deleted_at is not None and not instances and FINALIZER in pool.obj.finalizers:
         builder.finalized.append(pool.obj.ref)
+
+
+def _write_status(builder: PlanBuilder, pool: Pool, turnover: Turnover, *, is_part: bool) -> None:
+    """Add the pool's status to the plan if it changed."""
+    status = {**turnover.status, "host": builder.snapshot.fleet.host}
+    queued = builder.queued[whole_uid(pool.obj)]
+    if is_part and queued:  # warm members on other hosts have to give way, too
+        status[WAITING_SANDBOXES_FIELD] = queued
+    if status != pool.obj.status:
+        builder.statuses.append(StatusWrite(pool.obj.ref, status))
 
 
 def _add_turnover(builder: PlanBuilder, pool: Pool, members: Sequence[Member], turnover: Turnover) -> None:
@@ -104,6 +121,7 @@ def _add_turnover(builder: PlanBuilder, pool: Pool, members: Sequence[Member], t
     busy_uids = snapshot.progress.in_flight | {group.ref.uid for group in builder.groups}
     to_retire = [member for member in turnover.to_retire if member.uid not in busy_uids]
     retired_uids = {member.uid for member in to_retire}
+    builder.events += pressure.retirement_events(pool.obj.ref, to_retire, snapshot.host.pressure, snapshot.now)
     # In place of the records that this pass decided for them as warm members.
     builder.instances = [instance for instance in builder.instances if instance.uid not in retired_uids]
     builder.instances += (*to_retire, *turnover.new)
@@ -160,8 +178,16 @@ def _judged(builder: PlanBuilder, pool: Pool, stored: Instance, instance: Instan
     return member
 
 
-def _bounded_by_whole(builder: PlanBuilder, pool: Pool) -> tuple[Pool, int | None]:
-    """Return the pool as this host is to keep it, and the places that the maximum of its whole pool leaves.
+@dataclass(frozen=True, slots=True)
+class _Places:
+    """Places of a whole pool over all hosts: its `maxReplicas`, and what that still leaves."""
+
+    maximum: int
+    left: int
+
+
+def _bounded_by_whole(builder: PlanBuilder, pool: Pool) -> tuple[Pool, _Places | None]:
+    """Return the pool as this host is to keep it, and the places of its whole pool.
 
     None: it is no part of a pool with a maximum over several hosts, and its own `maxReplicas` holds. Of a part, that
     maximum takes no warm member away: its `warmReplicas` do, and sandboxes here that wait for a place.
@@ -171,8 +197,10 @@ def _bounded_by_whole(builder: PlanBuilder, pool: Pool) -> tuple[Pool, int | Non
         return pool, None
     warm = max(0, spec.warm_replicas - builder.queued[uid])
     count = replicas(builder.snapshot.fleet, builder.snapshot.instances, uid)
-    places_left = spec.max_replicas - count - builder.granted[uid] - builder.queued[uid]
-    return replace(pool, spec=spec.model_copy(update={"max_replicas": None, "warm_replicas": warm})), places_left
+    places = _Places(
+        maximum=spec.max_replicas, left=spec.max_replicas - count - builder.granted[uid] - builder.queued[uid]
+    )
+    return replace(pool, spec=spec.model_copy(update={"max_replicas": None, "warm_replicas": warm})), places
 
 
 def _without_warm_members(pool: Pool) -> Pool:

@@ -16,7 +16,7 @@ from controller.kinds.meta import Condition
 from controller.kinds.observed.observed import Container, State
 from controller.kinds.planning.instance_record import RETIRED, WARM, Instance
 from controller.kinds.planning.instance_state import ClaimRecord, ContainerRecord, InstanceState
-from controller.kinds.planning.plan import Retirement, Warm
+from controller.kinds.planning.plan import Claimable, Retirement
 from controller.kinds.planning.snapshot import FleetView, Pool, Sandbox, Snapshot
 from controller.kinds.quota import Amount, replicas_scope
 from controller.kinds.sandboxpool import whole_key, whole_uid
@@ -29,7 +29,9 @@ from controller.plan.sandbox import drift, probes
 from controller.policy.sandbox import NO_LIMITS, Rendered
 from controller.policy.sandboxpool import shares_volumes
 
-WAITING = "waitingSandboxes"  # in the status of a part: those here that wait for a place in the whole pool
+WAITING_SANDBOXES_FIELD = (
+    "waitingSandboxes"  # in the status of a part: those here that wait for a place in the whole pool
+)
 _FULL = "its pool is at its maxReplicas over all hosts"
 
 
@@ -140,22 +142,31 @@ def member_of(
     Where the host `hibernates`, a member that is to be hibernated is ready once it is.
     """
     aged = pool.spec is not None and not waits(now, instance.created_at + pool.spec.max_age_seconds, float("inf"))
-    is_outdated = container is not None and rendered is not None and drift.outdated(container, rendered)
-    is_outdated = is_outdated or (
-        container is not None and container.unrecorded
-    )  # it may be a claimed one of a restored store
+    is_outdated = container is not None and (
+        container.unrecorded  # it may be a claimed one of a restored store
+        or (rendered is not None and drift.outdated(container, rendered))
+    )
     failure, end = instance.state.backoff.failure, instance.state.runs.last_end
     insecure = instance.state.security.failed_attestation.differences
-    trouble = f"{failure.reason}: {failure.message}" if failure else f"NotSecured: {insecure}" if insecure else ""
-    if not trouble and instance.state.runs.crashes and end is not None:
+    trouble = ""
+    if failure is not None:
+        trouble = f"{failure.reason}: {failure.message}"
+    elif insecure:
+        trouble = f"NotSecured: {insecure}"
+    elif instance.state.runs.crashes and end is not None:
         trouble = f"{end.reason}: exit code {end.exit_code}"
-    if not trouble and container is not None and container.state is State.RUNNING and container.limits is None:
+    elif container is not None and container.state is State.RUNNING and container.limits is None:
         trouble = "LimitsUnread: its limits can't be read from its cgroup, so it is not handed out"
-    imageless = failure is not None and lacks_image(failure)
     ready = is_ready(instance, container, rendered) and not aged and not is_outdated
     if hibernates and pool.spec is not None and pool.spec.warm_state == "Hibernated":
         ready = ready and is_hibernated(instance, container)
-    return Member(instance, ready, aged or is_outdated, trouble, imageless)
+    return Member(
+        instance,
+        ready=ready,
+        stale=aged or is_outdated,
+        trouble=trouble,
+        lacks_image=failure is not None and lacks_image(failure),
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,23 +204,21 @@ def plan_turnover(
     if count.places_left is not None:
         # A replacement needs room beside the member it replaces.
         surge = min(surge, max(0, count.places_left))
-    out = _to_retire(members, warm_count, surge)
+    retiring = _to_retire(members, warm_count, surge)
     new = _to_add(pool, members, count, warm_count)
     if count.places_left is not None:
         new = min(new, max(0, count.places_left))
     if pool.template is None or pool.obj.deleted_at is not None:
         new = 0
     if pool.obj.deleted_at is not None:
-        out = list(members)
+        retiring = list(members)
     fresh = tuple(_new_member(pool, uid, now, host) for uid in _uids(pool, now, taken_uids, new))
-    retired = tuple(replace(member.instance, role=RETIRED) for member in out)
-    remaining = [member for member in members if member not in out]
+    retired = tuple(replace(member.instance, role=RETIRED) for member in retiring)
+    remaining = [member for member in members if member not in retiring]
     births = [member.instance.created_at for member in remaining]
-    until = (
-        min(births) + pool.spec.max_age_seconds
-        if births and pool.spec and not any(m.stale for m in remaining)
-        else None
-    )
+    next_expiry = None
+    if births and pool.spec is not None and not any(member.stale for member in remaining):
+        next_expiry = min(births) + pool.spec.max_age_seconds
     full = _FULL if count.places_left is not None and count.places_left <= len(fresh) else ""
     status = _status(
         pool,
@@ -222,7 +231,7 @@ def plan_turnover(
         missing_image=missing_image,
         full=full,
     )
-    return Turnover(fresh, retired, status, until)
+    return Turnover(new=fresh, to_retire=retired, status=status, next_expiry=next_expiry)
 
 
 def _warm_count(pool: Pool, demand: int) -> int:
@@ -259,10 +268,10 @@ def _to_retire(members: Sequence[Member], warm_count: int, surge: int) -> list[M
     spare = max(0, ready + len(stale) - warm_count)
     if stale and not surge and len(current) < warm_count and not any(not member.ready for member in current):
         spare = max(1, spare)  # no capacity to start another one first
-    out = sorted(stale, key=lambda member: member.instance.created_at)[:spare]
+    replaced = sorted(stale, key=lambda member: member.instance.created_at)[:spare]
     excess = max(0, len(current) - warm_count)
     order = sorted(current, key=lambda member: (member.ready, not member.trouble, -member.instance.created_at))
-    return out + order[:excess]
+    return replaced + order[:excess]
 
 
 def _uids(pool: Pool, now: float, taken_uids: Collection[str], count: int) -> Iterator[str]:
@@ -414,12 +423,12 @@ def replicas(fleet: FleetView, instances: Mapping[str, Instance], uid: str) -> i
     return index_of(instances).counts_by_whole_pool.get(uid, 0) + elsewhere.sandboxes
 
 
-def claimable_members(pool: Pool, members: Iterable[Member]) -> Iterator[Warm]:
+def claimable_members(pool: Pool, members: Iterable[Member]) -> Iterator[Claimable]:
     """Yield the members that may be claimed."""
     ref = pool.obj.ref
     for member in members:
         if member.ready:
-            yield Warm(member.instance.uid, ref, member.instance.created_at)
+            yield Claimable(member.instance.uid, ref, member.instance.created_at)
 
 
 def retirements(
