@@ -236,7 +236,7 @@ def _admit_pending(builder: PlanBuilder) -> None:
         if withheld is None:
             conclude(builder, pending, _completed(builder, pending.context, pending.decision), pending.claim.total)
             continue
-        if pending.context.obj.kind != "Sandbox":
+        if pending.context.is_pool_member:
             builder.shortages[pending.context.obj.uid] = withheld.message
         if refusal.refuses(builder, pending, withheld.reason, withheld.message):
             continue

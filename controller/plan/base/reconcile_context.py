@@ -109,6 +109,11 @@ class ReconcileContext:
         return self.obj.deleted_at is not None
 
     @property
+    def is_pool_member(self) -> bool:
+        """True for a pool's member that nobody has claimed: it is planned as a sandbox."""
+        return self.obj.kind != "Sandbox"
+
+    @property
     def unconfined(self) -> str:
         """Reason why nothing confines its container's network any more; "" if something does, or it has none.
 

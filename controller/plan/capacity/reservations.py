@@ -79,7 +79,7 @@ def _requested_limits(context: ReconcileContext, decision: Decision) -> Limits |
         return context.rendered.config.limits
     if decision.reason in WITHHELD or (resting is not None and not resting.restarts):
         return None
-    if hibernation.is_frozen(context) and hibernation.keeps(after):
+    if hibernation.is_frozen(context) and hibernation.is_to_hibernate(after):
         return None
     return context.rendered.config.limits
 

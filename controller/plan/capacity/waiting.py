@@ -40,7 +40,7 @@ def without_room(
     # As one that is suspended: what is stopped stays so, and is kept in order.
     resting = decide(replace(context, spec=context.spec.model_copy(update={"run_state": "Suspended"})))
     # A pool's member has no status that records the event: its pool's Degraded condition reports it.
-    silent = _waits(context.obj, reason) or context.obj.kind != "Sandbox" or reason == STARTS_LATER
+    silent = _waits(context.obj, reason) or context.is_pool_member or reason == STARTS_LATER
     events = () if silent else (context.event(reason, message, warning=True),)
     return replace(
         resting,

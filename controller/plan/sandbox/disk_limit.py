@@ -103,7 +103,7 @@ def condition(context: ReconcileContext) -> Condition:
 
 def _soft_limit(context: ReconcileContext) -> int:
     """Return the limit that only this module enforces, bytes; 0: unlimited, or enforced by the engine."""
-    if context.rendered is None or context.obj.kind != "Sandbox":
+    if context.rendered is None or context.is_pool_member:
         return 0
     config = context.rendered.config
     is_enforced = in_memory(config) or config.storage_bytes

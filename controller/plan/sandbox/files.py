@@ -50,7 +50,7 @@ def is_renewed(context: ReconcileContext, container: Container, rendered: Render
 def kept_and_lost(context: ReconcileContext, container: Container, rendered: Rendered) -> str:
     """Return which files a new container of a sandbox has, as the end of a message: what stays, and what goes."""
     config, folders = rendered.config, held_folders(container)
-    if context.obj.kind != "Sandbox":
+    if context.is_pool_member:
         return ""
     source = f"snapshot `{config.restore_from.partition('@')[0]}`" if config.restore_from else "its image"
     before, after = (
@@ -91,7 +91,7 @@ def blocked_stop(context: ReconcileContext) -> Decision | None:
 def save(context: ReconcileContext, container: Container, decision: Decision) -> Decision:
     """Return the decision for a stopped sandbox, with its files saved, or dropped."""
     folders = held_folders(container)
-    if context.obj.kind != "Sandbox" or not (folders or _has_unrecorded_save(context, container)):
+    if context.is_pool_member or not (folders or _has_unrecorded_save(context, container)):
         return decision
     uid = context.obj.uid
     name = container.name
@@ -134,7 +134,7 @@ def condition(context: ReconcileContext) -> Iterator[Condition]:
     rendered = context.rendered
     container = context.container
     failure = context.state.backoff.failure
-    if context.obj.kind != "Sandbox" or rendered is None or context.blind:
+    if context.is_pool_member or rendered is None or context.blind:
         return
     if not rendered.config.tmpfs and not any(mount.kind == "memory" for mount in rendered.config.mounts):
         return

@@ -26,17 +26,23 @@ _LOOK_AGAIN_SECONDS = 30.0
 _TRIES = 3
 
 
-def begun_hibernation(context: ReconcileContext) -> Hibernation | None:
+def begun_hibernation(container: Container, now: float) -> Hibernation:
     """Return the record of a hibernation that begins now."""
-    return None if context.container is None else Hibernation(context.container.run, context.now)
+    return Hibernation(container.run, at=now, phase="Moving")
 
 
 def is_frozen(context: ReconcileContext) -> bool:
     """Return True if its container is paused, and its memory was moved to swap."""
+    return _frozen_hibernation(context) is not None
+
+
+def _frozen_hibernation(context: ReconcileContext) -> Hibernation | None:
+    """Return the hibernation of a container that is frozen; None: it is not."""
     container, hibernation = context.container, context.state.memory.hibernation
     if container is None or hibernation is None or container.state is not State.PAUSED:
-        return False
-    return hibernation.run == container.run and hibernation.phase in ("Hibernated", "Ending", "Waking")
+        return None
+    is_moved = hibernation.run == container.run and hibernation.phase in ("Hibernated", "Ending", "Waking")
+    return hibernation if is_moved else None
 
 
 def is_lost(context: ReconcileContext) -> bool:
@@ -46,19 +52,18 @@ def is_lost(context: ReconcileContext) -> bool:
     return by_person and hibernation is not None and hibernation.phase == "Lost"
 
 
-def keeps(context: ReconcileContext) -> bool:
+def is_to_hibernate(context: ReconcileContext) -> bool:
     """Return True if a container that lives is to be hibernated, or to stay so."""
     container = context.container
     hibernation = context.state.memory.hibernation
     spec = context.spec
     if container is None or container.state not in (State.RUNNING, State.PAUSED) or spec is None:
         return False
-    begun_here = hibernation is not None and hibernation.run == container.run
     if context.stays_hibernated and is_frozen(context):
         return True
     if spec.run_state == "Hibernated":
         return True
-    if not begun_here or hibernation is None or not idle.is_asleep(context):
+    if hibernation is None or hibernation.run != container.run or not idle.is_asleep(context):
         return False
     if hibernation.phase == "Moving":
         return is_possible(context)
@@ -67,26 +72,45 @@ def keeps(context: ReconcileContext) -> bool:
     return hibernation.phase == "Hibernated"
 
 
-def keep(context: ReconcileContext, container: Container, rendered: Rendered) -> Decision:
+def hibernate(context: ReconcileContext, container: Container, rendered: Rendered) -> Decision:
     """Hibernate a sandbox that is to be, once nothing prevents it, and leave it so."""
-    state, hibernation = context.state, context.state.memory.hibernation
-    if is_frozen(context) and hibernation is not None:
-        changed = ", ".join(field for field, _, _ in drift.differences(rendered.config.limits, container))
-        deferred = f"it is hibernated; {changed} change once it is awake" if changed else ""
-        blocked = files.blocked_stop(context) if hibernation.phase == "Ending" else None
-        failure = state.backoff.failure
-        why = failure.message if failure is not None else ""
-        suffix, until = (f"; it is not suspended: {why}", blocked.until) if blocked is not None else ("", None)
-        return Decision(state, HIBERNATED, message(context, container) + suffix, until=until, deferred=deferred)
+    hibernation = _frozen_hibernation(context)
+    if hibernation is not None:
+        return _stay_hibernated(context, container, rendered, hibernation)
+    state = context.state
     if container.state is State.RUNNING:
         if context.activity is not None and context.activity.open:
             return Decision(state, HIBERNATING, "waits until nobody uses it: a command or a connection is open")
         if not is_possible(context):
-            return _unable(context) if context.obj.kind == "Sandbox" else Decision(state)  # a warm member runs then
-    why = "runState is Hibernated" if not idle.is_asleep(context) else idle.stop_reason(context)[1]
-    action = HibernateContainer(context.obj.uid, container.name, container.id, why)
-    state = replace(state, memory=replace(state.memory, hibernation=Hibernation(container.run, context.now)))
-    return Decision(state, HIBERNATING, why, (action,), hold=container.run)
+            # A warm member is kept running then, and is claimed as one.
+            return Decision(state) if context.is_pool_member else _unable(context)
+    # One that is paused already, out-of-band or by a try that got halfway, has its memory still to be moved.
+    why = idle.stop_message(context) if idle.is_asleep(context) else "runState is Hibernated"
+    action = HibernateContainer(uid=context.obj.uid, name=container.name, container_id=container.id, why=why)
+    begun = begun_hibernation(container, context.now)
+    return Decision(
+        replace(state, memory=replace(state.memory, hibernation=begun)),
+        HIBERNATING,
+        why,
+        (action,),
+        hold=container.run,  # no use may begin while it is frozen
+    )
+
+
+def _stay_hibernated(
+    context: ReconcileContext, container: Container, rendered: Rendered, hibernation: Hibernation
+) -> Decision:
+    """Leave a frozen container as it is, and say what waits for its wake."""
+    changed = ", ".join(field for field, _, _ in drift.differences(rendered.config.limits, container))
+    deferred = f"it is hibernated; {changed} change once it is awake" if changed else ""
+    text, until = message(context, container), None
+    # Ending: it was to be suspended, and can't be, as its files in memory would be lost.
+    blocked = files.blocked_stop(context) if hibernation.phase == "Ending" else None
+    if blocked is not None:
+        failure = context.state.backoff.failure
+        trouble = failure.message if failure is not None else ""
+        text, until = f"{text}; it is not suspended: {trouble}", blocked.until
+    return Decision(context.state, HIBERNATED, text, until=until, deferred=deferred)
 
 
 def wake(context: ReconcileContext, container: Container) -> Decision:
@@ -99,16 +123,17 @@ def wake(context: ReconcileContext, container: Container) -> Decision:
 def waking(context: ReconcileContext) -> InstanceState:
     """Return the state in which its hibernated container, if there is one, wakes."""
     state = context.state
-    if state.memory.hibernation is None or not is_frozen(context):
+    hibernation = _frozen_hibernation(context)
+    if hibernation is None:
         return state
-    hibernation = replace(state.memory.hibernation, phase="Waking", at=context.now)
+    hibernation = replace(hibernation, phase="Waking", at=context.now)
     return replace(state, memory=replace(state.memory, hibernation=hibernation))
 
 
 def thaw(context: ReconcileContext, container: Container, why: str) -> Action:
     """Return the action that lets the processes of a paused container run."""
     kind = UnpauseContainer if context.state.memory.hibernation is None else WakeContainer
-    return kind(context.obj.uid, container.name, container.id, why)
+    return kind(uid=context.obj.uid, name=container.name, container_id=container.id, why=why)
 
 
 def message(context: ReconcileContext, container: Container) -> str:
@@ -117,7 +142,7 @@ def message(context: ReconcileContext, container: Container) -> str:
     where = "frozen"
     if memory is not None:
         where = f"frozen, {format_bytes(memory.swapped_bytes)} in swap, {format_bytes(memory.resident_bytes)} in memory"
-    for_idleness = f"{idle.stop_reason(context)[1]}: " if idle.is_asleep(context) else ""
+    for_idleness = f"{idle.stop_message(context)}: " if idle.is_asleep(context) else ""
     return f"{for_idleness}{where}; the next use wakes it"
 
 

@@ -53,6 +53,12 @@ def stop_reason(context: ReconcileContext) -> tuple[str, str]:
     return EVICTED, f"the host was short of {' and '.join(context.state.lifecycle.evicted_for)}, and it was not used"
 
 
+def stop_message(context: ReconcileContext) -> str:
+    """Return the message of its stop."""
+    _, message = stop_reason(context)
+    return message
+
+
 def observe(context: ReconcileContext) -> Idleness:
     """Return its idleness, with the state updated."""
     state, activity = context.state, context.activity or _UNSEEN

@@ -97,7 +97,9 @@ def _reap_idle(context: ReconcileContext, decide: Callable[[ReconcileContext], D
         ),
         memory=replace(
             context.state.memory,
-            hibernation=hibernation.begun_hibernation(context) if action == "Hibernate" else None,
+            hibernation=hibernation.begun_hibernation(context.container, context.now)
+            if action == "Hibernate"
+            else None,
         ),
     )
     context = replace(context, state=state)
@@ -147,7 +149,7 @@ def rest_state(context: ReconcileContext) -> Rest | None:
         return Rest(disk_limit.REASON, disk_limit.limit_message(context), "Stopping", "Evicted", finished=True)
     if hibernation.is_lost(context):
         return Rest(hibernation.HIBERNATED, hibernation.LOST_MESSAGE)
-    if idle.is_asleep(context) and not hibernation.keeps(context):
+    if idle.is_asleep(context) and not hibernation.is_to_hibernate(context):
         reason, message = idle.stop_reason(context)
         return Rest(reason, f"{message}; the next `paddock exec` starts it", end=reason)
     return _begun_stop(context)

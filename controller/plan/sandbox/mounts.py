@@ -35,7 +35,7 @@ def _mounts_of(context: ReconcileContext, rendered: Rendered, container: Contain
     snapshot has its workspace in memory, too: to fill that takes longer than a claim.
     """
     own_mounts = rendered.config.mounts
-    if context.obj.kind != "Sandbox":
+    if context.is_pool_member:
         is_prepared = bool(rendered.config.restore_from)
         own_mounts = tuple(mount for mount in own_mounts if is_prepared and mount.kind == "memory")
     return (*own_mounts, *_folders(rendered, container))
@@ -97,7 +97,7 @@ def repair(context: ReconcileContext, container: Container, rendered: Rendered) 
 
 def _keeps_files(context: ReconcileContext) -> bool:
     """Return True if its files in memory outlive a stop. Most owners want that of a pool's member, too."""
-    return context.obj.kind != "Sandbox" or keeps_files(context.spec)
+    return context.is_pool_member or keeps_files(context.spec)
 
 
 def _rules_changed(context: ReconcileContext, container: Container, rendered: Rendered) -> Iterator[Mount]:
@@ -150,7 +150,7 @@ def _is_own(spec: SandboxSpec, mount: Mount, bound: BoundMount) -> bool:
 
 def changed(context: ReconcileContext, container: Container, rendered: Rendered) -> str:
     """Return why a container has to be replaced because its own spec now binds something else; "" if it need not."""
-    if context.obj.kind != "Sandbox" or container.config_hash != rendered.config_hash:
+    if context.is_pool_member or container.config_hash != rendered.config_hash:
         return ""
     later = waiting(context, container, rendered)
     requested = {mount.path: mount for mount in rendered.config.mounts if mount not in later}

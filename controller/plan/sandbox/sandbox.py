@@ -205,7 +205,7 @@ def _delete(context: ReconcileContext) -> Decision:
             context.state, "Terminating", "removing its files and volumes" if last else "gone", last, finalize=not last
         )
     first = containers[0]
-    why = "deleted" if context.obj.kind == "Sandbox" else "retired from its pool"
+    why = "retired from its pool" if context.is_pool_member else "deleted"
     if first.state in ALIVE:
         waiting = stop(context, first, why, "Terminating")
         if waiting is not None:
@@ -386,9 +386,9 @@ def _run_state(context: ReconcileContext, container: Container, rendered: Render
     run_state = context.spec.run_state if context.spec else "Suspended"
     if container.state in (State.CREATED, State.EXITED):
         return _start(context, container, rendered)
-    if hibernation.keeps(context):
+    if hibernation.is_to_hibernate(context):
         starting = container.state is State.RUNNING and not probes.are_passed(rendered.probes, state)
-        return probes.decide(context, container) if starting else hibernation.keep(context, container, rendered)
+        return probes.decide(context, container) if starting else hibernation.hibernate(context, container, rendered)
     if run_state == "Paused" and container.state is State.RUNNING:
         return Decision(state, "Pausing", "", (PauseContainer(uid, name, container.id, "runState is Paused"),))
     if run_state == "Paused":
