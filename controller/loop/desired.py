@@ -294,10 +294,11 @@ class Desired:
                     self.rebound.add(change.obj.uid)
 
     def _is_elsewhere(self, obj: StoredObject) -> bool:
-        return not self._everywhere and self._place.is_elsewhere(obj)
+        return not self._is_here(obj) and not self._place.is_unbound(obj)
 
     def _is_here(self, obj: StoredObject) -> bool:
-        return self._everywhere or self._place.is_own(obj)
+        # Not `is_own`: what is bound to another host is left alone by one that takes itself for the only one, too.
+        return self._everywhere or self._place.host_of(obj) == self._place.host
 
     def _pool(self, obj: StoredObject, former: Pool | None = None) -> Pool:
         """Return the pool with its spec parsed; an unchanged generation is not parsed again."""

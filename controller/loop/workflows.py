@@ -166,7 +166,8 @@ class WorkflowRuns(Keeper):
         for a host that is lost, it removes what is finished, or was deleted long ago.
         """
         is_unbound = sandbox is None or self._place.is_unbound(sandbox)
-        if run.progress.host == self._place.host or (sandbox is not None and self._place.is_own(sandbox)):
+        # Not `is_own`: see desired.py.
+        if self._place.host in (run.progress.host, "" if sandbox is None else self._place.host_of(sandbox)):
             return True
         if not self._place.leads():
             return False

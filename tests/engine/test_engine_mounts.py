@@ -76,13 +76,14 @@ def test_the_sandbox_acts_as_the_folders_owner(host: EngineHost, project: Path) 
     assert "not permitted" in err or "too large" in err
 
 
-def test_nothing_is_mounted_below_what_others_may_write(host: EngineHost, tmp_path: Path) -> None:
+@pytest.mark.parametrize("mode", [0o777, 0o775, 0o1777])
+def test_nothing_is_mounted_below_what_others_may_write(host: EngineHost, tmp_path: Path, mode: int) -> None:
     (tmp_path / "mounts").mkdir(exist_ok=True)
-    (tmp_path / "mounts").chmod(0o777)
+    (tmp_path / "mounts").chmod(mode)
     config = host.create(host.new_uid(), user="20000:20000", slots=SLOTS).config
     outcome = host.engine.act(BindMounts("a", config.name, "default", config.image, config.user, SLOTS, (), "a test"))
     assert isinstance(outcome, Transient)
-    assert (outcome.reason, "others than root may write there" in outcome.message) == ("MountRefused", True)
+    assert (outcome.reason, "others than root may write to" in outcome.message) == ("MountRefused", True)
 
 
 def test_links_stay_inside_and_devices_are_inert(host: EngineHost, project: Path) -> None:

@@ -11,7 +11,7 @@ from controller.kinds.registry import discover
 from controller.loop.desired import Desired
 from controller.loop.garbage import GarbageCollector
 from controller.ports import ObjectPage
-from controller.ports.fleet import ManyHosts
+from controller.ports.fleet import SINGLE, ManyHosts
 from controller.store.sql_store import SqlStore
 from tests.contract.store_backends import Backend, both_stores, new_sandbox
 
@@ -69,6 +69,12 @@ def test_a_host_reads_its_own_of_many_pages(store: SqlStore) -> None:
     assert len(read.elsewhere) == len(of("b"))
     assert sum(read.counts.now.values()) == _COUNT
     assert read.refresh() is read.refresh(), "nothing new"
+
+
+def test_one_host_leaves_what_is_bound_to_others(store: SqlStore) -> None:
+    read = Desired(store, GarbageCollector(store, discover()), SINGLE)
+    assert names(read.refresh()) == of("")
+    assert len(read.elsewhere) == len(of("a") | of("b"))
 
 
 def test_writes_between_pages_are_not_missed(store: SqlStore) -> None:

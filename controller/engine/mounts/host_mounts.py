@@ -696,14 +696,8 @@ class HostMounts:
         """Create our tmpfs. Its mounts are shared, or sandboxes would not see them."""
         if _is_mounted(self._folder):
             return
+        _refuse_writable(self._folder.parent)
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        parent = self._folder.parent
-        status = parent.stat()
-        if status.st_uid not in (0, os.geteuid()) or status.st_mode & stat.S_IWOTH:
-            raise Refused(
-                f"{parent}: others than root may write there, and change what is mounted into sandboxes;"
-                f" `chown root {parent} && chmod go-w {parent}`, or set mounts_dir"
-            )
         _attach(mount_calls.tmpfs(_PLAIN | mount_calls.NO_EXEC, size="16m", mode="0700"), self._folder)
         opened = os.open(self._folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
@@ -793,6 +787,22 @@ def _attach(mount: int, place: Path) -> None:
             os.close(target)
     finally:
         os.close(mount)
+
+
+def _refuse_writable(folder: Path) -> None:
+    """Raise Refused if others than root may write to a folder, or to the one where it is to be made.
+
+    They could change what is mounted into sandboxes. In a sticky one they can't, if it is root's.
+    """
+    place = next(parent for parent in (folder, *folder.parents) if parent.exists())
+    status = place.stat()
+    is_private = not status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+    is_roots = status.st_uid in (0, os.geteuid())
+    if not is_roots or not (is_private or (place != folder and status.st_mode & stat.S_ISVTX)):
+        raise Refused(
+            f"{folder}: others than root may write to {place}, and so change what is mounted into sandboxes;"
+            " set mounts_dir to a folder that is root's alone"
+        )
 
 
 def _is_mounted(place: Path) -> bool:
