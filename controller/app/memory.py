@@ -19,7 +19,7 @@ _ARENAS = 2  # of all threads together; Python runs one at a time anyway
 # Larger blocks are mapped by themselves; glibc would raise this to 32 MiB over time. The buffers of transfers are
 # smaller: to map each would cost more time than to copy their data.
 _LARGE_BYTES = 2 << 20
-_NEW_OBJECTS = 10_000  # some MiB
+_NEW_OBJECTS = 3_000
 _KEPT_BYTES = 2 << 20  # freed at the end of an arena, until it is trimmed
 
 

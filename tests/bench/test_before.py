@@ -57,6 +57,7 @@ class Side:
         self.times["processor a claim"].append((cpu_seconds(self.daemon) - before) / IN_A_BURST)
         (cold,) = self.names(1)
         self.times["cold"].append(self.eyes.start(cold, "cold", "Never"))
+        self.eyes.fill("warm", IN_A_BURST + 1)  # else requests of the one with the faster cold start meet its refill
         sandbox = self.client.sandbox(cold)
         for _ in range(3):
             self.timed("get", lambda: self.client.get("sandboxes", cold))
