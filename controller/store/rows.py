@@ -23,7 +23,8 @@ _OBJECT_PLAIN = ("uid", "kind", "namespace", "name", "generation", "resource_ver
 _OBJECT_JSON = ("labels", "annotations", "finalizers", "owner_references", "spec", "last_applied", "status")
 OBJECT_COLUMNS = (*_OBJECT_PLAIN, *_OBJECT_JSON)
 INT_END = 1 << 63
-_DECODED_CHANGES = 64
+# Changes whose objects are kept, and the size of the largest of them: of some ten times as much as Python objects.
+_DECODED_CHANGES, _LARGE_CHANGE_BYTES = 64, 32 << 10
 _LIMITS = ("cpu_millicores", "memory_bytes", "pids", "cpu_shares", "disk_bytes", "gpus")
 
 
@@ -120,17 +121,27 @@ def _json_fields(row: Row, names: Iterable[str] = _OBJECT_JSON) -> str:
     return f"{{{','.join(parts)}}}"
 
 
-@lru_cache(_DECODED_CHANGES)
 def object_from_change(data: bytes) -> StoredObject:
-    """Return the object of a change. Those of an upgraded store are plain JSON: a migration leaves them as they are.
+    """Return the object of a change. Those of an upgraded store are plain JSON: a migration leaves them as they are."""
+    small = _small_object(data) if len(data) <= _LARGE_CHANGE_BYTES else None
+    return small or _object(from_text(_change_text(data)))
+
+
+@lru_cache(_DECODED_CHANGES)
+def _small_object(data: bytes) -> StoredObject | None:
+    """Return the object of a change; None if it is too large to be kept.
 
     The newest are kept: the reconcile loop and the watches read the same ones, one after the other.
     """
+    text = _change_text(data)
+    return _object(from_text(text)) if len(text) <= _LARGE_CHANGE_BYTES else None
+
+
+def _change_text(data: bytes) -> str:
     try:
-        text = data if data.startswith(b"{") else zlib.decompress(data)
+        return (data if data.startswith(b"{") else zlib.decompress(data)).decode()
     except zlib.error as error:
         raise StoreError(f"the store holds a damaged value ({error}); restore a backup") from error
-    return _object(from_text(text.decode()))
 
 
 def _object(values: Mapping[str, Any]) -> StoredObject:

@@ -11,6 +11,7 @@ from controller.kinds.planning.instance_state import ClaimRecord, InstanceState
 from controller.kinds.planning.plan import Plan
 from controller.kinds.sandbox import SandboxSpec
 from controller.kinds.sandboxtemplate import SandboxTemplateSpec
+from controller.plan.base.memo import Memo, Seen
 from controller.plan.base.reconcile_context import Decision
 from controller.plan.pool.claim_candidates import ready_key
 from controller.plan.pool.launch import defer_renames
@@ -280,19 +281,33 @@ def test_an_image_that_is_nowhere_is_told_by_its_pool_and_tried_again(history: H
     assert (degraded["status"], TINY in history.engine.images) == ("False", True)
 
 
-def test_a_rename_waits_a_second_while_claims_come() -> None:
+def test_a_rename_waits_while_claims_come_for_some_seconds() -> None:
     """Each of many claims would decide the earlier ones again, five times a second and in vain."""
     rename = RenameContainer("uid", "pdk-a", "pdk-warm", "id", why="claimed")
     decision = Decision(InstanceState(claim=ClaimRecord(launch="Warm")), actions=(rename,))
     now = 1000.25
     builder: Any = SimpleNamespace(claiming={"later"}, renames=None)
-    context: Any = SimpleNamespace(now=now, obj=SimpleNamespace(uid="uid"))
+    context: Any = SimpleNamespace(now=now, obj=SimpleNamespace(uid="uid", created_at=now))
     deferred = defer_renames(builder, context, decision)
     assert deferred.timer is not None
     assert deferred.actions == ()
     assert 1 <= deferred.timer - now <= 2
-    builder.claiming.clear()
     builder.snapshot = SimpleNamespace(
         observed=SimpleNamespace(containers={}), instances={}, progress=SimpleNamespace(in_flight=())
     )
+    context.now = now + 10
     assert defer_renames(builder, context, decision).actions == (rename,)
+    context.now = now
+    builder.claiming.clear()
+    assert defer_renames(builder, context, decision).actions == (rename,)
+
+
+def test_a_claimed_member_is_no_longer_remembered_as_one() -> None:
+    member: Any = object()
+    memo = Memo(members={"a": member, "b": member}, judged={"a": member, "b": member})
+    nothing: Any = {}
+    host: Any = None
+    seen = Seen({}, {"a": member, "b": member}, *(nothing,) * 5, host, frozenset())
+    memo.last_pass = seen
+    memo.candidates(seen._replace(sandboxes={"a": member}, members={"b": member}), frozenset())
+    assert (list(memo.members), list(memo.judged)) == (["b"], ["b"])

@@ -4,7 +4,7 @@ import math
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeout
 from concurrent.futures import wait as wait_for
@@ -527,12 +527,15 @@ class Sessions:
         server = session.server
         listed = [] if session.capabilities and not session.has("tools") else self._list_tools(session, deadline)
         self._capabilities[server.key] = session.capabilities
+        # Before the lock. A daemon that serves no MCP does without Paddock's own tools.
+        from controller.mcp.tools.registry import NAMES
+
         with self._pinning:
             now = self._servers.stored(server)  # another session may have pinned them since this one began
             pinned = now.status.get("tools", {})
             digests = [str(pinned.get(key, "")) for key in ("digest", "changedDigest")]
             if foreign_tools.pin(foreign_tools.digest_of(listed), server.spec.tools.digest, *digests) != "changed":
-                self._accept(session, now, listed)
+                self._accept(session, now, listed, NAMES)
                 return
             self._known.pop(server.key, None)
             self._servers.report(server, _changed_condition(server), {"tools": _with_changes(session, pinned, listed)})
@@ -540,13 +543,13 @@ class Sessions:
             self._end(lambda key: key[:2] == server.key)
         raise StartRefused(f"{server}: ToolsChanged: {_changed_condition(server).message}")
 
-    def _accept(self, session: Session, now: StoredObject, listed: Sequence[foreign_tools.Tool]) -> None:
-        """Offer the tools, and pin them. `now` is the stored server."""
+    def _accept(
+        self, session: Session, now: StoredObject, listed: Sequence[foreign_tools.Tool], paddocks: Container[str]
+    ) -> None:
+        """Offer the tools, and pin them. `now` is the stored server, `paddocks` are the names of our own tools."""
         server = session.server
         is_verified = server.spec.trust == "verified"
-        from controller.mcp.tools.registry import NAMES  # a daemon that serves no MCP does without Paddock's own tools
-
-        offered = foreign_tools.offered(listed, server.spec.tools, verified=is_verified, paddocks=NAMES)
+        offered = foreign_tools.offered(listed, server.spec.tools, verified=is_verified, paddocks=paddocks)
         session.offered = self._known[server.key] = offered
         remark = f"; left out: {offered.left_out_text()}" if offered.left_out else ""
         status = {

@@ -312,8 +312,12 @@ class Memo:
         if before is None:
             self._keep_only(now)
             return set(now.all_uids())
-        planned = changed_keys(before.sandboxes, now.sandboxes) | changed_keys(before.members, now.members)
+        changed_members = changed_keys(before.members, now.members)
+        planned = changed_keys(before.sandboxes, now.sandboxes) | changed_members
         self._forget(uid for uid in planned if now.planned(uid) is None)
+        for uid in changed_members - now.members.keys():  # claimed ones are sandboxes from now on
+            self.members.pop(uid, None)
+            self.judged.pop(uid, None)
         if before.host != now.host:
             return set(now.all_uids())
         containers = changed_keys(before.containers, now.containers)

@@ -29,6 +29,8 @@ BURST_SECONDS = 0.2
 MOST_RENAMES, _NEXT_RENAMES_SECONDS = 2, 0.05
 # Until a deferred rename is decided again. While claims keep coming, each such decision is in vain.
 _RENAME_SECONDS = 1.0
+# A sandbox that is older is renamed while others are claimed, too: they may keep coming.
+_LATEST_RENAME_SECONDS = 10.0
 
 
 def limit_starts(builder: PlanBuilder, snapshot: Snapshot, members: Mapping[str, Sandbox]) -> None:
@@ -63,7 +65,8 @@ def defer_renames(builder: PlanBuilder, context: ReconcileContext, decision: Dec
         return decision
     # A timer, not a wait: until then it is not decided in each pass anew. All that are due meanwhile share one.
     due = float(math.ceil(context.now + _RENAME_SECONDS))
-    if not builder.claiming - {context.obj.uid}:
+    is_late = context.now >= context.obj.created_at + _LATEST_RENAME_SECONDS
+    if is_late or not builder.claiming - {context.obj.uid}:
         if builder.renames is None:
             builder.renames = _renaming(builder.snapshot)
         builder.renames += 1
