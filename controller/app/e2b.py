@@ -14,7 +14,7 @@ from controller.api.middleware.limits import BODIES_BYTES, BodyLimit, RequestMet
 from controller.api.middleware.load import LoadLimit, LoadLimits
 from controller.api.middleware.token_expiry import TokenExpiry
 from controller.api.server.first_request import FirstRequestServer
-from controller.api.server.peer_credentials import HOST_NAMES, LINK
+from controller.api.server.peer_credentials import CONNECTION, HOST_NAMES
 from controller.api.server.server import SocketTaken
 from controller.api.server.stalled_clients import ClientTransport
 from controller.api.streams.proxy import ProgramRequest, ProxiedResponse, relay_websocket
@@ -108,7 +108,7 @@ class _Pauses:
         self._app, self._pause_seconds = app, pause_seconds
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        link: ClientTransport | None = scope.get("state", {}).get(LINK)
+        link: ClientTransport | None = scope.get("state", {}).get(CONNECTION)
         if link is not None:
             link.pause_seconds = self._pause_seconds if scope["path"] in _OUTPUT_PATHS else 0.0
         await self._app(scope, receive, send)

@@ -105,13 +105,13 @@ class Channel:
 
 @dataclass(slots=True)
 class Connection:
-    """One SSH connection: its login, and its channels by number. `over` is called when it has ended.
+    """One SSH connection: its login, and its channels by number. `on_end` is called when it has ended.
 
     `threads` work for its channels, also for those that were closed a moment ago.
     """
 
     login: SshLogin
-    over: Callable[[], None]
+    on_end: Callable[[], None]
     fingerprint: str = ""
     shell: str = ""
     channels: dict[int, Channel] = field(default_factory=dict)
@@ -126,7 +126,7 @@ class Connection:
         for channel in channels:
             channel.closed = True
             channel.close()
-        self.over()
+        self.on_end()
 
     def release(self, number: int) -> None:
         """End one channel."""

@@ -102,7 +102,7 @@ class Gate:
         return [number for number, login in logins.items() if _is_over(login, users)], failures
 
     def follow(self, login: SshLogin, end: Callable[[], None]) -> Callable[[], None]:
-        """Call `end` once the caller's token is revoked or expires; return what is to be called at the end."""
+        """Call `end` once the caller's token is revoked or expires; return what ends that."""
         caller = login.caller
         if caller is None or not caller.token_id:
             return lambda: None
@@ -115,13 +115,13 @@ class Gate:
             timer.daemon = True
             timer.start()
 
-        def over() -> None:
+        def stop_following() -> None:
             with suppress(KeyError):
                 leave()
             if timer is not None:
                 timer.cancel()
 
-        return over
+        return stop_following
 
     def _caller(self, message: Mapping[str, Any], source: str) -> tuple[Caller, str]:
         if "token" in message:

@@ -70,19 +70,19 @@ class Supervisor:
                 self._started()
 
     def host(self) -> SshHost:
-        """See SshFront."""
+        """Return the instance, the public key and the address of the port. Raises ServiceUnavailable."""
         return SshHost(self._parts.instance, public_key(self._key()), self._parts.address)
 
     def add_key(self, caller: Caller, text: str) -> SshKey:
-        """See SshFront."""
+        """Add a public key of the caller. Raises ServiceError."""
         return self._parts.keys.add(caller, text)
 
     def keys(self, caller: Caller) -> Sequence[SshKey]:
-        """See SshFront."""
+        """Return the caller's keys."""
         return self._parts.keys.of(caller)
 
     def remove_key(self, caller: Caller, fingerprint: str) -> None:
-        """See SshFront."""
+        """Remove a key of the caller, and end its connections. Raises NotFound."""
         self._parts.keys.remove(caller, fingerprint)
         for number, connection in list(self._connections.items()):
             if connection.fingerprint == fingerprint:
@@ -96,15 +96,19 @@ class Supervisor:
                 child.send({"type": "end", "connection": number})
         self._drop_connection(number)
 
-    def serve(self, descriptor: int, login: SshLogin, over: Callable[[], None]) -> Callable[[], None]:
-        """See SshFront."""
+    def serve(self, descriptor: int, login: SshLogin, on_end: Callable[[], None]) -> Callable[[], None]:
+        """Serve a connection in the process; start that if need be. Return what ends the connection.
+
+        `on_end` is called when it has ended. Raises ServiceUnavailable.
+        """
         with self._lock:
             child = self._started()
             self._number += 1
             number = self._number
-            self._connections[number] = Connection(login, over)
+            self._connections[number] = Connection(login, on_end)
             self._show_connections()
         try:
+            # Without the lock: it may block until the process reads, and whoever takes its messages needs the lock.
             child.send({"type": "serve", "connection": number}, [descriptor])
         except ChannelClosed:
             self._drop_connection(number)
@@ -112,6 +116,7 @@ class Supervisor:
         self._parts.meter.count("paddock_ssh_connections_total")
 
         def end() -> None:
+            # As `_end` does, but in this child: by now another one may run, which does not know the connection.
             with suppress(ChannelClosed):
                 child.send({"type": "end", "connection": number})
             self._drop_connection(number)
@@ -268,7 +273,7 @@ class Supervisor:
         """Note a connection of the port. It ends with its caller's token, also with one that has ended just now."""
         connection = self._connections[number] = Connection(login, lambda: None, fingerprint=fingerprint)
         self._show_connections()
-        leave = connection.over = self._parts.gate.follow(login, lambda: self._end(number))
+        leave = connection.on_end = self._parts.gate.follow(login, lambda: self._end(number))
         if number not in self._connections:
             leave()
         with self._lock:

@@ -21,7 +21,7 @@ from controller.api.preview.pages import page
 from controller.api.preview.protocol import SERVER_NAME, SWITCH, PreviewProtocol
 from controller.api.preview.proxies import Proxies
 from controller.api.preview.traffic import Traffic
-from controller.api.server.peer_credentials import LINK
+from controller.api.server.peer_credentials import CONNECTION
 from controller.api.streams.proxy import ProxiedResponse
 from controller.kinds.runtime.preview import (
     COOKIE,
@@ -105,14 +105,15 @@ class PreviewApp:
         if client.scheme == "http" and self._address.scheme == "https":
             return self._to_https(scope, label)
         if PARAMETER in _query(scope):
-            answer = await self._exchanged(scope, headers, label, client.address)
+            answer = await self._exchange_link(scope, headers, label, client.address)
             self.traffic.count_request("passed")
             return answer
-        allowed = await self._allowed(scope, headers, label)
-        link = scope.get("state", {}).get(LINK)
-        if link is not None:
-            link.pause_seconds = _STALL_SECONDS
-        opened = await self._opened(allowed.target)
+        allowed = await self._require_pass(scope, headers, label)
+        connection = scope.get("state", {}).get(CONNECTION)
+        if connection is not None:
+            # A page may be read slowly, as the output of a command: its program waits meanwhile, and nothing is lost.
+            connection.pause_seconds = _STALL_SECONDS
+        opened = await self._open(allowed.target)
         self._previews.record_use(allowed.target, allowed.token, client.address)
         self.traffic.count_request("passed")
         return _Relay(self, allowed, opened, self._request(scope, allowed.target, label))
@@ -138,7 +139,7 @@ class PreviewApp:
             raise PreviewRefused(421, "Misdirected", text)
         return label
 
-    async def _exchanged(self, scope: Scope, headers: Headers, label: str, source: str) -> Response:
+    async def _exchange_link(self, scope: Scope, headers: Headers, label: str, source: str) -> Response:
         """Exchange a link for a cookie, and lead to the address without it. A frame has a cookie of its own."""
         (text, *_), query = _split_query(scope)
         is_navigation = SWITCH not in scope.get("state", {}) and scope["method"] in ("GET", "HEAD")
@@ -146,7 +147,7 @@ class PreviewApp:
         if not is_navigation or dest not in (*_PAGES, *_FRAMES):
             raise PreviewRefused(403, "Not here", "a link is opened in a browser; programs send it in a header")
         token = _token(text)
-        target, uid = await self._checked("link", token, label)
+        target, uid = await self._check("link", token, label)
         name, purpose = _COOKIES[dest in _FRAMES]
         cookie = await run_in_threadpool(self._previews.cookie, purpose, token, target, uid)
         self._previews.record_use(target, token, source)
@@ -159,7 +160,7 @@ class PreviewApp:
         answer.headers["cache-control"] = "no-store"
         return answer
 
-    async def _allowed(self, scope: Scope, headers: Headers, label: str) -> Pass:
+    async def _require_pass(self, scope: Scope, headers: Headers, label: str) -> Pass:
         """Return the right of a request. Raises PreviewRefused; Unauthorized."""
         if texts := headers.getlist(HEADER):
             return await self._pass("link", texts, label)
@@ -190,10 +191,10 @@ class PreviewApp:
     async def _pass(self, purpose: Purpose, texts: list[str], label: str) -> Pass:
         """Return the right that one token gives. Raises Unauthorized, also for several."""
         token = _token(texts[0] if len(texts) == 1 else "")
-        target, _ = await self._checked(purpose, token, label)
+        target, _ = await self._check(purpose, token, label)
         return Pass(target, token, purpose)
 
-    async def _checked(self, purpose: Purpose, token: PreviewToken, label: str) -> tuple[PreviewTarget, str]:
+    async def _check(self, purpose: Purpose, token: PreviewToken, label: str) -> tuple[PreviewTarget, str]:
         """Return the target of a host name, and its sandbox's uid. Raises Unauthorized if the token is of another."""
         target = target_of(label) or token.target
         if target is None:
@@ -221,7 +222,7 @@ class PreviewApp:
     def _own_origin(self, headers: Headers) -> str:
         return f"{self._address.scheme}://{headers['host'].lower().rstrip('.')}"
 
-    async def _opened(self, target: PreviewTarget) -> Forwarded:
+    async def _open(self, target: PreviewTarget) -> Forwarded:
         """Connect to the port. After a wake its program may still be starting. Raises PreviewRefused; ServiceError."""
         try:
             slept = await run_in_threadpool(self._streams.awake, SANDBOX, target.namespace, target.name) is None
@@ -244,12 +245,12 @@ class PreviewApp:
     def _request(self, scope: Scope, target: PreviewTarget, label: str) -> PreviewRequest:
         scheme = self._address.scheme
         return PreviewRequest(
-            scope["method"],
-            target.port,
-            "",
-            _path_and_query(scope),
-            scope["headers"],
-            scheme,
+            method=scope["method"],
+            port=target.port,
+            prefix="",
+            target=_path_and_query(scope),
+            headers=scope["headers"],
+            scheme=scheme,
             origin=f"{scheme}://{label}.{self._address.domain}",
             upgrades=SWITCH in scope.get("state", {}),
         )

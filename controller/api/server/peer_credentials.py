@@ -15,7 +15,7 @@ from controller.api.server.stalled_clients import StalledClients
 from controller.service.access.authenticate import Names, Peer
 
 STATE = "peer"  # where a request's scope keeps it
-LINK = "link"  # and its connection
+CONNECTION = "connection"  # and its connection
 _SO_PEERGROUPS = 59
 _MOST_GROUPS = 256  # read at once; the groups of users with more are looked up by name, on a thread
 _UCRED = struct.Struct("3i")
@@ -37,7 +37,7 @@ class PeerProtocol(RequestDeadlineProtocol):
         peer = peer_of(connection)
         self.holder = None if connection is None else connection_holder(connection)
         super().connection_made(cast("asyncio.Transport", link))
-        self.app_state = {**self.app_state, STATE: peer, LINK: link}
+        self.app_state = {**self.app_state, STATE: peer, CONNECTION: link}
         set_keepalive(connection)
 
 

@@ -22,7 +22,7 @@ from controller.api.common import errors, models
 from controller.api.common.dependencies import UseCases
 from controller.api.common.models import PREFIX
 from controller.api.common.query_names import takes_query
-from controller.api.server.peer_credentials import LINK
+from controller.api.server.peer_credentials import CONNECTION
 from controller.api.server.stalled_clients import ClientTransport
 from controller.api.ssh.protocol import PAUSE_SECONDS, PROTOCOL, RAW
 from controller.api.streams.relay import receive_fairly
@@ -189,7 +189,7 @@ async def _relayed(websocket: WebSocket, front: SshFront, login: SshLogin) -> No
     """Relay frames to a socket that the SSH process has the other end of."""
     offered = websocket.scope.get("subprotocols", [])
     await websocket.accept(subprotocol=PROTOCOL if PROTOCOL in offered else None)
-    link: ClientTransport | None = websocket.scope["state"].get(LINK)
+    link: ClientTransport | None = websocket.scope["state"].get(CONNECTION)
     if link is not None:
         link.pause_seconds = PAUSE_SECONDS
     ours, theirs = socket.socketpair()

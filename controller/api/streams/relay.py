@@ -20,7 +20,7 @@ from websockets.http11 import Response
 from websockets.typing import Subprotocol
 from websockets.uri import WebSocketURI
 
-from controller.api.server.peer_credentials import LINK
+from controller.api.server.peer_credentials import CONNECTION
 from controller.api.server.stalled_clients import ClientTransport
 
 Headers = Sequence[tuple[bytes, bytes]]
@@ -89,7 +89,7 @@ class ServerLink(ABC):
 
 def client_transport(scope: Scope) -> ClientTransport | None:
     """Return the client's connection, where there is one."""
-    transport: ClientTransport | None = scope.get("state", {}).get(LINK)
+    transport: ClientTransport | None = scope.get("state", {}).get(CONNECTION)
     return transport
 
 

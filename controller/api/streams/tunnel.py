@@ -19,7 +19,7 @@ from typing import Protocol
 
 from fastapi import WebSocket
 
-from controller.api.server.peer_credentials import LINK
+from controller.api.server.peer_credentials import CONNECTION
 from controller.api.server.stalled_clients import Carrier, ClientTransport
 
 _LENGTH = struct.Struct(">I")
@@ -221,7 +221,7 @@ def local_transport(websocket: WebSocket, protocol: str) -> ClientTransport | No
 
     None also while earlier responses are unsent.
     """
-    link: ClientTransport | None = websocket.scope["state"].get(LINK)
+    link: ClientTransport | None = websocket.scope["state"].get(CONNECTION)
     if link is None or protocol not in websocket.scope.get("subprotocols", []):
         return None
     is_local = link.get_extra_info("socket").family == socket.AF_UNIX and not link.get_write_buffer_size()

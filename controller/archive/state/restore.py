@@ -22,6 +22,7 @@ from .save import OPAQUE
 
 _READ_BYTES = 1 << 20
 _MAP_NUMBERS = 1 << 20  # of one file's map of holes
+_MOST_DIGITS = 19  # of one of them: it fits into 64 bits
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _KINDS = frozenset((blocks.FILE, blocks.HARD_LINK, blocks.SYMLINK, blocks.DEVICE, blocks.FOLDER, blocks.FIFO))
 _ACLS = frozenset((b"system.posix_acl_access", b"system.posix_acl_default"))
@@ -274,7 +275,7 @@ class _Restorer:
 
     def _sparse_data(self, entry: blocks.Header, file: int) -> None:
         """Write a file with holes: the map first, then the data at their places."""
-        numbers = self._numbers(entry)
+        numbers = self._map_numbers(entry)
         count, size = next(numbers), entry.real_size
         if count * 2 > _MAP_NUMBERS:
             raise BoundExceeded("header_bytes", f"{shown(entry.name)} has more than {_MAP_NUMBERS // 2} holes")
@@ -291,18 +292,22 @@ class _Restorer:
             os.lseek(file, start, os.SEEK_SET)
             self._copy(file, length)
 
-    def _numbers(self, entry: blocks.Header) -> Iterator[int]:
-        """Yield the numbers of a map of holes; its size is then in `_map_bytes`."""
+    def _map_numbers(self, entry: blocks.Header) -> Iterator[int]:
+        """Yield the numbers of a map of holes, a line each: how many pieces of data, then start and length of each.
+
+        Count what was read of the archive in `_map_bytes`: the map fills whole blocks, and the data begin after it.
+        """
         self._map_bytes, data = 0, b""
         while True:
             line, newline, tail = data.partition(b"\n")
             if newline:
-                if not line.isdigit() or len(line) > 19:
+                if not line.isdigit() or len(line) > _MOST_DIGITS:
                     break
                 data = tail
                 yield int(line)
                 continue
-            if len(data) > 20 or self._map_bytes + BLOCK > entry.size:
+            # A number and its newline at most; more data without a newline is no line of the map.
+            if len(data) > _MOST_DIGITS + 1 or self._map_bytes + BLOCK > entry.size:
                 break
             data += self._source.exactly(BLOCK)
             self._map_bytes += BLOCK

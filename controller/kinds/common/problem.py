@@ -27,6 +27,11 @@ class Problem:
     message: str
     reason: str = "FieldValueInvalid"
 
+    @classmethod
+    def of_request(cls, field: str, message: str) -> "Problem":
+        """Return a problem of a request, which has no place in a file."""
+        return cls(file="", line=0, column=0, field=field, message=message)
+
     def __post_init__(self) -> None:
         for name, most in _MOST_LETTERS.items():
             text: str = getattr(self, name)
@@ -44,7 +49,7 @@ def bounded(problems: Sequence[Problem]) -> list[Problem]:
     """Return the first problems, and one that counts the rest."""
     listed = list(problems[:MOST_PROBLEMS])
     if len(problems) > MOST_PROBLEMS:
-        listed.append(Problem("", 0, 0, "", f"and {len(problems) - MOST_PROBLEMS} more"))
+        listed.append(Problem.of_request("", f"and {len(problems) - MOST_PROBLEMS} more"))
     return listed
 
 

@@ -154,18 +154,22 @@ def _seen_again(
 
 
 def observe_removal(ends: Mapping[str, End], state: InstanceState) -> InstanceState:
-    """Return the state with the end of a run whose container is gone, if the engine reported it. It is no crash."""
-    container_id, started_at = state.runs.last
-    reported, recorded = ends.get(container_id), state.runs.last_end
-    if reported is None or (recorded is not None and (recorded.container_id, recorded.started_at) == state.runs.last):
+    """Return the state with the end of a run whose container is gone, if the engine reported it.
+
+    It is no crash: whoever removes a container that runs kills it.
+    """
+    last_run = state.runs.last
+    reported, recorded = ends.get(last_run.container_id), state.runs.last_end
+    if reported is None or (recorded is not None and (recorded.container_id, recorded.started_at) == last_run):
         return state
-    is_requested = state.runs.stop.run == state.runs.last
+    is_requested = state.runs.stop.run == last_run
     end = Termination(
-        container_id=container_id,
+        container_id=last_run.container_id,
         exit_code=reported.exit_code,
         reason=state.runs.stop.reason if is_requested else _by_exit_code(reported.exit_code),
-        started_at=started_at,
+        started_at=last_run.started_at,
         finished_at=reported.finished_at,
+        # Its limits and its log are gone with its container.
         generation=state.lifecycle.changed.generation,
         changed_at=state.lifecycle.changed.at,
         restarts=state.runs.restarts,

@@ -134,7 +134,10 @@ class _AuditedTransaction:
 def _change(
     before: StoredObject | None, after: StoredObject | None
 ) -> tuple[StoredObject, str, Mapping[str, Any]] | None:
-    """Return the object, the verb and the entry's detail; None if nothing changed."""
+    """Return the object, the verb and the detail for the audit's entry; None if nothing changed.
+
+    Both an object's removal and its mark, which its finalizers delay the removal by, are a `delete`.
+    """
     if after is None:
         return None if before is None else (before, "delete", {"generation": before.generation})
     detail: dict[str, Any] = {"generation": after.generation}

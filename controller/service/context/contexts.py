@@ -147,26 +147,26 @@ class Contexts:
             "language": new.language,
             "cwd": new.cwd,
         }
-        with self._occupied(kind, namespace, name) as place:
+        with self._occupy(kind, namespace, name) as place:
             body |= {"env": self._streams.variables(place.obj, new.env), **self._bounds(place)}
-            return self._changed(place, "", body, _START_SECONDS)
+            return self._request_context(place, "", body, _START_SECONDS)
 
     def fork(
         self, kind: Kind, namespace: str, name: str, context: str, copy: str = "", *, force: bool = False
     ) -> Context:
         """Copy a context with its whole state; `force`: also where that breaks something of it."""
         body = {"context": context, "name": copy or f"{context[:50]}-{secrets.token_hex(4)}", "force": force}
-        with self._occupied(kind, namespace, name) as place:
-            return self._changed(place, "/fork", {**body, **self._bounds(place)}, _FORK_SECONDS)
+        with self._occupy(kind, namespace, name) as place:
+            return self._request_context(place, "/fork", {**body, **self._bounds(place)}, _FORK_SECONDS)
 
     def restart(self, kind: Kind, namespace: str, name: str, context: str) -> Context:
         """Give a context a new interpreter; its state and all that it started ends."""
-        with self._occupied(kind, namespace, name) as place:
-            return self._changed(place, "/restart", {"context": context}, _START_SECONDS)
+        with self._occupy(kind, namespace, name) as place:
+            return self._request_context(place, "/restart", {"context": context}, _START_SECONDS)
 
     def complete(self, kind: Kind, namespace: str, name: str, context: str, code: str) -> Completions:
         """Return how code may go on at its end, by the names of an idle context. Wakes no sandbox."""
-        with self._running(kind, namespace, name) as place:
+        with self._enter_running(kind, namespace, name) as place:
             answer = self._ask(place, _post("/complete", {"context": context, "code": code}), _QUICK_SECONDS)
             completions = completions_of(answer, code)
             if completions is None:
@@ -175,13 +175,13 @@ class Contexts:
 
     def interrupt(self, kind: Kind, namespace: str, name: str, context: str) -> bool:
         """Interrupt what runs in a context; its state stays. False if nothing runs."""
-        with self._running(kind, namespace, name) as place:
+        with self._enter_running(kind, namespace, name) as place:
             answer = self._ask(place, _post("/interrupt", {"context": context}), _QUICK_SECONDS)
         return answer.get("interrupted") is True
 
     def delete(self, kind: Kind, namespace: str, name: str, context: str) -> None:
         """End a context and all that it started."""
-        with self._running(kind, namespace, name) as place:
+        with self._enter_running(kind, namespace, name) as place:
             self._ask(place, _post("/delete", {"context": context}), _QUICK_SECONDS)
             self.book.remove(place.obj.uid, context)
 
@@ -198,7 +198,7 @@ class Contexts:
         if self._calls.port(obj, self._streams.observed_container(obj)) is None:
             raise _no_agent(obj)
         limit = self._streams.time_limit(obj, execution.timeout_seconds, tty=False)
-        return ContextStream(self, obj, execution, limit, lambda: self._occupied(kind, namespace, name))
+        return ContextStream(self, obj, execution, limit, lambda: self._occupy(kind, namespace, name))
 
     def record_end(self, ask: AccessRequest, stream: "ContextStream") -> None:
         """Count an execution that has ended, and record its outcome and duration. Does not block."""
@@ -220,7 +220,7 @@ class Contexts:
         body |= {"context": execution.context, "timeout": limit or 0}
         if not execution.context:
             body |= {"context": execution.language, "language": execution.language, **self._bounds(place)}
-        return self._sent(place, _post("/execute", body), _SILENCE_SECONDS)
+        return self._send(place, _post("/execute", body), _SILENCE_SECONDS)
 
     def refusal(self, place: _Place, answer: AgentAnswer, status: int) -> errors.ServiceError:
         """Return the error of an answer that is a refusal."""
@@ -236,7 +236,7 @@ class Contexts:
         kind = AgentTimeout if error.kind == "TimedOut" else AgentUnavailable
         return kind(f"{error}; {_ADVICE}")
 
-    def _changed(self, place: _Place, path: str, body: Mapping[str, Any], seconds: float) -> Context:
+    def _request_context(self, place: _Place, path: str, body: Mapping[str, Any], seconds: float) -> Context:
         """Send a request whose answer is a context."""
         context = context_of(self._ask(place, _post(path, body), seconds))
         if context is None:
@@ -247,7 +247,7 @@ class Contexts:
     def _ask(self, place: _Place, request: AgentRequest, seconds: float) -> Mapping[str, Any]:
         """Send a request; return the object that answers it."""
         try:
-            with closing(self._sent(place, request, seconds)) as answer:
+            with closing(self._send(place, request, seconds)) as answer:
                 status, _ = answer.head()
                 body = _body(place.obj, answer)
         except AgentError as error:
@@ -257,7 +257,7 @@ class Contexts:
             raise _refusal(place.obj, status, body)
         return body
 
-    def _sent(self, place: _Place, request: AgentRequest, seconds: float) -> AgentAnswer:
+    def _send(self, place: _Place, request: AgentRequest, seconds: float) -> AgentAnswer:
         try:
             return self._calls.ask(place.obj, place.container, place.port, request, seconds=seconds)
         except AgentError as error:
@@ -268,7 +268,7 @@ class Contexts:
         millicores = place.container.limits.cpu_millicores if place.container.limits else 0
         return {"most": self._most, "threads": math.ceil(millicores / 1000) if millicores else 0}
 
-    def _occupied(self, kind: Kind, namespace: str, name: str) -> "_Occupied":
+    def _occupy(self, kind: Kind, namespace: str, name: str) -> "_Occupancy":
         """Return the sandbox with a place of its commands; it is started if it was suspended as idle."""
         obj = self._streams.usable(kind, namespace, name)
         if self._calls.port(obj, self._streams.observed_container(obj)) is None:
@@ -277,9 +277,9 @@ class Contexts:
         def enter() -> tuple[Container, Callable[[], None]]:
             return self._streams.occupy(kind, obj, WAIT_SECONDS, fresh=True)
 
-        return _Occupied(self._calls, obj, enter)
+        return _Occupancy(self._calls, obj, enter)
 
-    def _running(self, kind: Kind, namespace: str, name: str) -> "_Occupied":
+    def _enter_running(self, kind: Kind, namespace: str, name: str) -> "_Occupancy":
         """Return the sandbox if it runs; it takes no place: this must work where all are taken."""
         obj = self._streams.object(kind, namespace, name)
         container = self._streams.observed_container(obj)
@@ -289,10 +289,10 @@ class Contexts:
             raise errors.Conflict(f"sandbox `{name}` is frozen{state_message(obj)}: its contexts stand still")
         if container is None or container.state is not State.RUNNING:
             raise errors.NotFound(f"sandbox `{name}` does not run: it has no contexts")
-        return _Occupied(self._calls, obj, lambda: (container, lambda: None))
+        return _Occupancy(self._calls, obj, lambda: (container, lambda: None))
 
 
-class _Occupied:
+class _Occupancy:
     """A context manager of a place in a sandbox."""
 
     def __init__(
@@ -327,15 +327,15 @@ class ContextStream(Iterator[Chunk]):
         contexts: Contexts,
         obj: StoredObject,
         execution: Execution,
-        limit: float | None,
-        occupied: Callable[[], _Occupied],
+        limit_seconds: float | None,
+        occupy: Callable[[], _Occupancy],
     ) -> None:
-        self._contexts, self._obj, self._execution, self._limit = contexts, obj, execution, limit
-        self._occupied = occupied
+        self._contexts, self._obj, self._execution = contexts, obj, execution
+        self._limit_seconds, self._occupy = limit_seconds, occupy
         self.context = execution.context or execution.language
         self.language: str = execution.language
         self.began = time.monotonic()
-        self.outcome: Outcome = "cancelled"
+        self.outcome: Outcome = "cancelled"  # unless an event or an error says otherwise
         self._answer: AgentAnswer | None = None
         self._place: _Place | None = None
         self._closed = False
@@ -346,7 +346,7 @@ class ContextStream(Iterator[Chunk]):
         return next(self._chunks)
 
     def close(self) -> None:
-        """See the class."""
+        """Interrupt the code, and end the stream; from any thread."""
         self._closed = True
         if self._answer is not None:
             self._answer.close()
@@ -354,9 +354,9 @@ class ContextStream(Iterator[Chunk]):
     def _read(self) -> Iterator[Chunk]:
         name = secrets.token_hex(8)
         try:
-            with self._occupied() as place:
+            with self._occupy() as place:
                 self._place = place
-                self._answer = self._contexts.begin(place, self._execution, name, self._limit)
+                self._answer = self._contexts.begin(place, self._execution, name, self._limit_seconds)
                 try:
                     for event in self._events(place, self._answer, EventReader(name)):
                         self._note(place, event)
@@ -393,7 +393,9 @@ class ContextStream(Iterator[Chunk]):
         """Take from an event what the daemon keeps."""
         if event.type == "started":
             self.context, self.language = event.fields["context"], event.fields["language"]
-            self._deadline = time.monotonic() + self._limit + _SPARE_SECONDS if self._limit else math.inf
+            self._deadline = (
+                time.monotonic() + self._limit_seconds + _SPARE_SECONDS if self._limit_seconds else math.inf
+            )
             engine, reason = event.fields["engine"], event.fields["reason"]
             context = Context(self.context, event.fields["language"], "busy", engine=engine, reason=reason)
             self._contexts.book.add(self._obj.uid, place.container.run, context)

@@ -76,7 +76,7 @@ class Detached:
     ) -> None:
         self._objects, self._sandbox_streams, self._clock = objects, sandbox_streams, clock
         self._records, self._registry, self._most = records, registry, most
-        self._evict, self._ended = evict, on_end
+        self._evict, self._on_end = evict, on_end
         self._lock = threading.Lock()
         self._entries: dict[str, _Entry] = {}  # in the order of their start
         self._closing = False
@@ -110,7 +110,7 @@ class Detached:
             env=env,
             working_dir=working_dir,
             timeout_seconds=timeout_seconds,
-            prepared=lambda ref: self._prepared(starting[0], ref),
+            prepared=lambda ref: self._save_reference(starting[0], ref),
         )
         now = self._clock.now()
         limit = self._sandbox_streams.time_limit(obj, timeout_seconds, tty=False)
@@ -143,7 +143,7 @@ class Detached:
         earlier.set_result(entry.shown)
         return earlier
 
-    def _prepared(self, entry: _Entry, ref: ExecRef) -> None:
+    def _save_reference(self, entry: _Entry, ref: ExecRef) -> None:
         """Save the reference before the command starts: without it none ever did. Raises ServiceUnavailable."""
         record = replace(entry.record, ref=ref)
         self._records.save_reference(record)
@@ -202,7 +202,7 @@ class Detached:
         entry.stream = self._sandbox_streams.follow(
             kind, record.namespace, record.name, record.ref, remaining, starts=not self._evict
         )
-        threading.Thread(target=self._read_all, args=(entry, entry.stream), name="detached", daemon=True).start()
+        threading.Thread(target=self._follow_to_end, args=(entry, entry.stream), name="detached", daemon=True).start()
 
     def _kind_of(self, record: Record) -> Kind | None:
         """Return the kind of its object; None if the object is gone."""
@@ -293,7 +293,7 @@ class Detached:
     def _run(
         self, entry: _Entry, kind: Kind, opener: Callable[[], TrackedStream], start: "Future[DetachedExec]"
     ) -> None:
-        """Start the command, and read all of its output."""
+        """Start the command, and follow it to its end."""
         try:
             stream = opener()
         except Exception as error:  # every failure must reach the waiting caller
@@ -313,10 +313,10 @@ class Detached:
             stream.close()
         if self._closing:
             stream.detach_stream()
-        self._read_all(entry, stream)
+        self._follow_to_end(entry, stream)
 
-    def _read_all(self, entry: _Entry, stream: TrackedStream) -> None:
-        """Read its output, and record its end; that of a released command is left to the next daemon.
+    def _follow_to_end(self, entry: _Entry, stream: TrackedStream) -> None:
+        """Read its output, and record its end; that of one which `close` released is left to the next daemon.
 
         One whose stream breaks (the engine restarts) may run on: it is adopted, so that its time limit holds.
         """
@@ -333,7 +333,8 @@ class Detached:
             entry.log.close()
             if not adopted:
                 entry.stream = None  # frees the stream's references
-                if not self._closing or end.state != "Lost":
+                was_released = self._closing and end.state == "Lost"
+                if not was_released:
                     self._note_end(entry, end)
 
     def _adopt_broken(self, entry: _Entry, stream: TrackedStream, error: StreamError) -> bool:
@@ -355,7 +356,7 @@ class Detached:
         record = replace(entry.record, shown=end)
         self._records.save(record)  # before it is shown: a client's answer must hold after a restart, too
         entry.record = record
-        self._ended(end)
+        self._on_end(end)
 
     def _read(self, entry: _Entry, chunks: Iterator[Chunk]) -> DetachedExec:
         end = replace(entry.shown, state="Lost", message="its stream ended before the command")

@@ -55,8 +55,8 @@ class SshFront(Protocol):
         """Remove a key of the caller, and end its connections. Raises NotFound."""
         ...
 
-    def serve(self, descriptor: int, login: SshLogin, over: Callable[[], None]) -> Callable[[], None]:
-        """Serve the connection, of which a copy is made. Return what ends it; `over` is called when it has ended.
+    def serve(self, descriptor: int, login: SshLogin, on_end: Callable[[], None]) -> Callable[[], None]:
+        """Serve the connection, of which a copy is made. Return what ends it; `on_end` is called when it has ended.
 
         Raises ServiceUnavailable.
         """

@@ -32,7 +32,7 @@ from controller.service.access import access
 from controller.service.access.audit import Recorder
 from controller.service.images.context import DOCKERFILE, Context, streamed
 
-PULL_SECONDS = 3600.0
+TRANSFER_SECONDS = 3600.0  # of a pull or a push
 AT_ONCE = 4
 _DEFAULT_REGISTRY = "docker.io"
 _NAME: TypeAdapter[str] = TypeAdapter(ImageName)
@@ -110,8 +110,8 @@ class ImageTask:
     def __init__(
         self,
         steps: "Callable[[ImageTask], Iterator[ImageProgress]]",
-        failure: type[errors.ServiceError],
         *,
+        failure: type[errors.ServiceError],
         detailed: bool = True,
     ) -> None:
         self.image: HostImage | None = None
@@ -121,7 +121,7 @@ class ImageTask:
         self._steps, self._failure, self._detailed = steps(self), failure, detailed
 
     def __del__(self) -> None:
-        self._freed()  # of a task that nobody took, as its request was cancelled meanwhile
+        self._free()  # of a task that nobody took, as its request was cancelled meanwhile
 
     def __iter__(self) -> Iterator[ImageProgress]:
         return self
@@ -130,7 +130,7 @@ class ImageTask:
         try:
             return next(self._steps)
         except BaseException as error:
-            self._freed()
+            self._free()
             if isinstance(error, ImageError):
                 message = f"{error} ({error.detail})" if error.detail and self._detailed else str(error)
                 raise (self._failure if error.found else errors.NotFound)(message) from error
@@ -141,7 +141,7 @@ class ImageTask:
             self._closed, current = True, self._current
         if current is not None:
             current.close()
-        self._freed()
+        self._free()
 
     def run(self, start: Callable[[], ImageWork]) -> Iterator[ImageProgress]:
         """Start one piece of work, and yield its progress."""
@@ -160,7 +160,7 @@ class ImageTask:
         self._release = release
         return self
 
-    def _freed(self) -> None:
+    def _free(self) -> None:
         with self._lock:
             release, self._release = self._release, lambda: None
         release()
@@ -214,10 +214,10 @@ class ImageService:
         """Start a pull. Raises Invalid for an image beyond the operator's patterns, Forbidden beyond the caller's."""
         problems = self._image_refusals(name)
         if problems:
-            raise errors.invalid([Problem("", 0, 0, "image", message) for message in problems])
+            raise errors.invalid([Problem.of_request("image", message) for message in problems])
         if rules.is_own(name):
             message = f"`{name}` is one of Paddock's own names, which is never pulled; {rules.remedy(name)}"
-            raise errors.invalid([Problem("", 0, 0, "image", message)])
+            raise errors.invalid([Problem.of_request("image", message)])
         asking = access.caller()
         ask = AccessRequest("use", name=name, sub="images/pull")
         if asking is not None and not may_use_image(asking, name, role="user"):
@@ -230,11 +230,11 @@ class ImageService:
             if local_image is not None and rules.would_replace(name, local_image.digests):
                 message = "is on this host and came from no registry, and a pull would replace it; choose another name"
                 raise errors.Conflict(f"{name} {message}, or remove it first (`docker rmi {name}`)")
-            yield from task.run(lambda: self._images.pull(name, seconds=PULL_SECONDS))
+            yield from task.run(lambda: self._images.pull(name, seconds=TRANSFER_SECONDS))
             task.image = self._images.find(name)
 
         detailed = asking is None or may_use_image(asking, name, role="operator")
-        return self._start_task(ask, ImageTask(steps, errors.ServiceUnavailable, detailed=detailed))
+        return self._start_task(ask, ImageTask(steps, failure=errors.ServiceUnavailable, detailed=detailed))
 
     def build(self, request: BuildRequest) -> ImageTask:
         """Start a build, for admins. Raises Invalid with every problem of the Dockerfile and its position."""
@@ -251,7 +251,7 @@ class ImageService:
         recipe, problems = read_dockerfile(request.path, text)
         problems += find_problems(recipe, self._allowed, self._work.build)
         if message := tag_refused(request.tag):
-            problems.append(Problem("", 0, 0, "tag", message))
+            problems.append(Problem.of_request("tag", message))
         if problems:
             raise errors.invalid(problems)
         labelled_text = labelled(recipe, context.digest(text))
@@ -262,7 +262,7 @@ class ImageService:
             arguments=request.arguments,
             seconds=self._work.build_seconds,
         )
-        task = ImageTask(lambda task: self._build_steps(task, recipe, build), errors.Invalid)
+        task = ImageTask(lambda task: self._build_steps(task, recipe, build), failure=errors.Invalid)
         return self._start_task(ask, task)
 
     def build_fetched(self, tag: str, dockerfile: str, files: Iterator[bytes], mark: str) -> ImageTask:
@@ -280,7 +280,7 @@ class ImageService:
             dockerfile=DOCKERFILE,
             seconds=self._work.build_seconds,
         )
-        task = ImageTask(lambda task: self._build_steps(task, recipe, build), errors.Invalid)
+        task = ImageTask(lambda task: self._build_steps(task, recipe, build), failure=errors.Invalid)
         return self._start_task(AccessRequest("admin", name=tag, sub="images/build"), task)
 
     def ids_by_name(self) -> Mapping[str, str]:
@@ -305,7 +305,7 @@ class ImageService:
                 raise errors.invalid([Problem(recipe.file, line, 1, "FROM", message)])
             if base_image is None:
                 yield ImageProgress(f"pulling {base}")
-                yield from task.run(lambda base=base: self._images.pull(base, seconds=PULL_SECONDS))  # type: ignore[misc]
+                yield from task.run(lambda base=base: self._images.pull(base, seconds=TRANSFER_SECONDS))  # type: ignore[misc]
                 base_image = self._images.find(base)
             if base_image is not None and base_image.triggers:
                 message = "has ONBUILD instructions, which would be carried out unread; use another base"
@@ -324,17 +324,18 @@ class ImageService:
         access.require(ask, self._registry)
         registry = registry_of(name) or _DEFAULT_REGISTRY
         if message := tag_refused(name):
-            raise errors.invalid([Problem("", 0, 0, "image", message)])
+            raise errors.invalid([Problem.of_request("image", message)])
         if registry not in self._work.push_registries:
             registries = ", ".join(self._work.push_registries) or "none"
             message = f"the operator allows no pushes to {registry} (setting push_registries: {registries})"
             raise errors.Forbidden(f"{message}; name the image REGISTRY/{name.rpartition('/')[2]}")
 
+        # Runs as the task is read, when a place was taken for it.
         def steps(task: ImageTask) -> Iterator[ImageProgress]:
-            yield from task.run(lambda: self._images.push(with_tag(name), seconds=PULL_SECONDS))
+            yield from task.run(lambda: self._images.push(with_tag(name), seconds=TRANSFER_SECONDS))
             task.image = self._images.find(name)
 
-        return self._start_task(ask, ImageTask(steps, errors.ServiceUnavailable))
+        return self._start_task(ask, ImageTask(steps, failure=errors.ServiceUnavailable))
 
     def delete(self, name: str) -> None:
         """Delete an image by one of its names, for admins. Raises Invalid, NotFound; Conflict while it is used."""
@@ -346,7 +347,7 @@ class ImageService:
             raise errors.ServiceUnavailable(str(error)) from error
         if rules.is_own(name) or (image is not None and _is_own_id(name, image)):
             message = f"`{name}` is one of Paddock's own, which its sandboxes need; remove it with `docker rmi {name}`"
-            raise errors.invalid([Problem("", 0, 0, "image", message)])
+            raise errors.invalid([Problem.of_request("image", message)])
         if image is None:
             raise errors.NotFound(f"image `{name}` is not on this host; `paddock image list` shows those that are")
         self._recorder.record_use(ask, {"image": name})

@@ -99,7 +99,7 @@ class ApplySet:
         doomed = cascade.closure(list(self._objects_to_prune(transaction, registry, kept_documents.keys())))
         doomed.sort(key=_key)
         require_objects(doomed, "delete")
-        problems = [Problem("", 0, 0, "", f"can't be pruned: {text}") for text in cascade.refusals(doomed)]
+        problems = [Problem.of_request("", f"can't be pruned: {text}") for text in cascade.refusals(doomed)]
         for obj in doomed:
             document = kept_documents.get(_key(obj))
             if document is not None:

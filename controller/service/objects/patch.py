@@ -130,7 +130,7 @@ def _check(current: StoredObject, before: serialize.Json, after: Any) -> None:
     if not isinstance(after, Mapping) or any(
         not isinstance(after.get(name), type_of_part) for name, type_of_part in parts.items()
     ):
-        raise errors.invalid([Problem("", 0, 0, "", "an object must keep its metadata and its spec, both mappings")])
+        raise errors.invalid([Problem.of_request("", "an object must keep its metadata and its spec, both mappings")])
     metadata = after["metadata"]
     if metadata.get("uid", current.uid) != current.uid:
         raise errors.Conflict(f"{subject} was deleted and recreated since; read it again")

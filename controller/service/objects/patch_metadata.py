@@ -37,7 +37,7 @@ class Referrer:
 
     def problem(self, path: Path, message: str) -> Problem:
         """Return a problem at that path, without a position in a file."""
-        return Problem("", 0, 0, field_text(path), message)
+        return Problem.of_request(field_text(path), message)
 
 
 def problems_of(current: StoredObject, metadata: Mapping[str, Any]) -> list[Problem]:
@@ -120,4 +120,4 @@ def _is_own(finalizer: str) -> bool:
 
 
 def _problem(message: str) -> Problem:
-    return Problem("", 0, 0, "metadata.finalizers", message)
+    return Problem.of_request("metadata.finalizers", message)

@@ -18,7 +18,7 @@ from controller.api.common.dependencies import UseCases
 from controller.api.common.models import PREFIX
 from controller.api.common.parsing import DirectRoute
 from controller.api.common.query_names import takes_query
-from controller.api.server.peer_credentials import LINK
+from controller.api.server.peer_credentials import CONNECTION
 from controller.api.server.stalled_clients import ClientTransport
 from controller.api.streams.exec_websocket import EXEC_NAMES, ExecQuery, serve
 from controller.api.streams.reading import read
@@ -153,7 +153,7 @@ async def exec_websocket(services: UseCases, websocket: WebSocket, namespace: st
     except errors.ServiceError as error:
         await websocket.send_denial_response(status_bodies.answer(error))
         return
-    link: ClientTransport | None = websocket.scope["state"].get(LINK)
+    link: ClientTransport | None = websocket.scope["state"].get(CONNECTION)
     if link is not None:
         link.pause_seconds = services.sandbox_streams.rules.pause_seconds
     await serve(websocket, Relay(open_exec), feed)

@@ -60,8 +60,10 @@ def connect_(ctx: click.Context, name: str, words: tuple[str, ...], namespace: s
     """Open a session in a sandbox."""
     program = _ssh_program()
     host, known_hosts = _host(ctx), _written_known_hosts(ctx)
-    passes = bool(located(ctx).socket)
-    settings = ssh_client.options(str(known_hosts), host, ssh_client.proxy_command(_program(ctx)), passes_socket=passes)
+    passes_socket = bool(located(ctx).socket)
+    settings = ssh_client.options(
+        str(known_hosts), host, ssh_client.proxy_command(_program(ctx)), passes_socket=passes_socket
+    )
     flags = [word for name_, value in settings.items() for word in ("-o", f"{name_}={value}")]
     before, after = _divided(words)
     target = ssh_client.host_name(sandbox_name(name), namespace or DEFAULT_NAMESPACE)
@@ -141,24 +143,27 @@ def setup_(ctx: click.Context, remove: bool, dry_run: bool) -> None:
     the daemon: its host key is another one then.
     """
     folder = _FOLDER.expanduser()
-    main, config, known_hosts = folder / "config", folder / _CONFIG, folder / _KNOWN_HOSTS
+    user_config, config, known_hosts = folder / "config", folder / _CONFIG, folder / _KNOWN_HOSTS
     include = f'Include "{config}"'
     if remove:
-        _remove(main, include, (config, known_hosts), dry_run=dry_run)
+        _remove(user_config, include, (config, known_hosts), dry_run=dry_run)
         return
-    host, passes = _host(ctx), bool(located(ctx).socket)
-    settings = ssh_client.options(str(known_hosts), host, ssh_client.proxy_command(_program(ctx)), passes_socket=passes)
+    host, passes_socket = _host(ctx), bool(located(ctx).socket)
+    settings = ssh_client.options(
+        str(known_hosts), host, ssh_client.proxy_command(_program(ctx)), passes_socket=passes_socket
+    )
     text = "# Written by `paddock ssh setup`; it writes it anew.\nHost *.paddock\n"
     text += "".join(f"  {name} {value}\n" for name, value in settings.items())
     if dry_run:
-        say(f"# {config}\n{text}# {known_hosts}\n{host.known_hosts_line}# {main}, first line\n{include}")
+        say(f"# {config}\n{text}# {known_hosts}\n{host.known_hosts_line}# {user_config}, first line\n{include}")
         return
     folder.mkdir(mode=0o700, exist_ok=True)
     _write(config, text)
     _write(known_hosts, host.known_hosts_line)
-    before = main.read_text() if main.exists() else ""
+    before = user_config.read_text() if user_config.exists() else ""
+    # At the top: ssh takes the first value that it finds.
     if include not in before.splitlines():
-        _write(main, f"{include}\n{before}")
+        _write(user_config, f"{include}\n{before}")
     say(f"{config} written; try `ssh NAME.{ssh_client.DOMAIN}`")
 
 
@@ -167,15 +172,15 @@ def is_set_up() -> bool:
     return (_FOLDER.expanduser() / _CONFIG).exists()
 
 
-def _remove(main: Path, include: str, files: tuple[Path, ...], *, dry_run: bool) -> None:
-    lines = main.read_text().splitlines(keepends=True) if main.exists() else []
+def _remove(user_config: Path, include: str, files: tuple[Path, ...], *, dry_run: bool) -> None:
+    lines = user_config.read_text().splitlines(keepends=True) if user_config.exists() else []
     others = [line for line in lines if line.rstrip("\n") != include]
     present = [str(file) for file in files if file.exists()]
     if dry_run:
         say("\n".join([f"would remove {file}" for file in present] or ["nothing to remove"]))
         return
     if len(others) < len(lines):
-        _write(main, "".join(others))
+        _write(user_config, "".join(others))
     for file in files:
         file.unlink(missing_ok=True)
     say("removed" if present else "nothing to remove")

@@ -136,7 +136,7 @@ class Connection:
                 if answer.is_error:
                     answer.read()
                     raise refusal(json_of(answer), answer.status_code)
-                with _cut_off(answer, deadline) as reached:
+                with _cut_off_at(answer, deadline) as reached:
                     yield _lines(_until(reached, answer.iter_bytes(), str(self.server)))
         except ClientError as error:
             if isinstance(error.__cause__, httpx.ReadTimeout):
@@ -226,7 +226,7 @@ def _lines(pieces: Iterable[bytes]) -> Iterator[str]:
 
 
 @contextmanager
-def _cut_off(answer: httpx.Response, deadline: float) -> Iterator[threading.Event]:
+def _cut_off_at(answer: httpx.Response, deadline: float) -> Iterator[threading.Event]:
     """Shut the connection of a response down at a deadline; yield the event of it.
 
     This wakes a reader that waits. A read time-out would begin again with every byte that arrives.
