@@ -44,9 +44,13 @@ def conclude(builder: PlanBuilder, pending: PendingAdmission, decision: Decision
         urgent = decision.reason in (CLAIMING, hibernation.WAKING)
         builder.groups.append(Group(obj.ref, obj.generation, context.deleting, decision.actions, urgent))
     elif decision.reason and not decision.finalize:
-        builder.deferrals.append(Deferral(obj.ref, decision.reason, decision.message, decision.until))
+        builder.deferrals.append(
+            Deferral(ref=obj.ref, reason=decision.reason, message=decision.message, until=decision.until)
+        )
     elif decision.deferred:
-        builder.deferrals.append(Deferral(obj.ref, "Deferred", decision.deferred, decision.until))
+        builder.deferrals.append(
+            Deferral(ref=obj.ref, reason="Deferred", message=decision.deferred, until=decision.until)
+        )
     if decision.until is not None:
         builder.wakes.append(decision.until)
 

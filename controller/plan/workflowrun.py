@@ -156,31 +156,33 @@ def sandbox_view(run: Run, obj: StoredObject | None, default: str = NAME) -> San
     ):
         return SandboxView("Failed", message=f"sandbox `{obj.name}` exists, and is not of this run; delete one of them")
     if obj.deleted_at is not None:
-        return SandboxView("Failed", obj.uid, f"its sandbox `{obj.name}` is being deleted", is_stopping=True)
+        return SandboxView(
+            state="Failed", uid=obj.uid, message=f"its sandbox `{obj.name}` is being deleted", is_stopping=True
+        )
     host = host_of(obj, default)
     if run.progress.host not in ("", host):
         message = (
             f"its sandbox `{obj.name}` left host {run.progress.host}, which was lost, and begins anew; run it again"
         )
-        return SandboxView("Failed", obj.uid, message)
+        return SandboxView(state="Failed", uid=obj.uid, message=message)
     conditions: Mapping[str, Mapping[str, str]] = {
         stored["type"]: stored for stored in obj.status.get("conditions", ())
     }
     for type_, status in (("Accepted", "False"), ("Finished", "True")):
         if conditions.get(type_, {}).get("status") == status:
             message = f"its sandbox `{obj.name}`: {conditions[type_]['reason']}: {conditions[type_].get('message', '')}"
-            return SandboxView("Failed", obj.uid, message, host=host)
+            return SandboxView(state="Failed", uid=obj.uid, message=message, host=host)
     ready = conditions.get("Ready", {})
     if ready.get("status") == "False" and ready.get("reason") in _HOPELESS:
         message = f"its sandbox `{obj.name}`: {ready['reason']}: {ready.get('message', '')}"
-        return SandboxView("Failed", obj.uid, message, host=host)
+        return SandboxView(state="Failed", uid=obj.uid, message=message, host=host)
     # A suspended one is usable: the first command wakes it.
     is_usable = ready.get("status") == "True" or (
         ready.get("reason") in _WAKEABLE and obj.spec.get("runState", "Running") == "Running"
     )
     message = "" if is_usable else f"waits for sandbox `{obj.name}`: {ready.get('reason', 'Pending')}"
     message += f": {ready['message']}" if message and ready.get("message") else ""
-    return SandboxView("Ready" if is_usable else "Pending", obj.uid, message, host=host)
+    return SandboxView(state="Ready" if is_usable else "Pending", uid=obj.uid, message=message, host=host)
 
 
 def condition(progress: Progress) -> Condition:

@@ -105,7 +105,12 @@ class CapacityLedger:
         for bound, resource in lacking_resources if asking.obj.kind == "Sandbox" else ():
             own_scope = "namespace" if bound.namespace == asking.obj.namespace else "pool"
             self.shortages.append(
-                Shortage(asking.obj.uid, own_scope if bound.namespace else "host", resource, holds_up)
+                Shortage(
+                    uid=asking.obj.uid,
+                    scope=own_scope if bound.namespace else "host",
+                    resource=resource,
+                    holds_up=holds_up,
+                )
             )
 
     def ceilings(self, host: str) -> tuple[Ceiling, ...]:

@@ -409,7 +409,7 @@ class Memo:
         """Return a pool's member as a sandbox; the same Python object as long as nothing about it changes."""
         member = self.members.get(instance.uid)
         if member is None or not _same_members(member.pool, pool) or member.role != instance.role:
-            member = KnownMember(pool, instance.role, as_sandbox(pool, instance))
+            member = KnownMember(pool=pool, role=instance.role, sandbox=as_sandbox(pool, instance))
             self.members[instance.uid] = member
         return member.sandbox
 

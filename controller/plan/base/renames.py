@@ -26,6 +26,6 @@ def renamed(context: ReconcileContext, container: Container, name: str) -> Renam
     aside = f"{name}-{container.id[:12]}"
     if name in context.taken_names and container.name != aside:
         why = f"name found {container.name}, desired {name}, which another container has"
-        return RenameContainer(container.uid, aside, container.id, container.name, why)
+        return RenameContainer(uid=container.uid, name=aside, container_id=container.id, was=container.name, why=why)
     why = f"name found {container.name}, desired {name}"
-    return RenameContainer(container.uid, name, container.id, container.name, why)
+    return RenameContainer(uid=container.uid, name=name, container_id=container.id, was=container.name, why=why)

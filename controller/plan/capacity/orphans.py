@@ -109,13 +109,13 @@ def _most_at_once(observed: Observation, rules: SweepRules) -> int:
 
 
 def _wait(decisions: Sweep, container: Container, reason: str, message: str, until: float | None) -> None:
-    decisions.deferrals.append(Deferral(_ref(container), reason, message, until))
+    decisions.deferrals.append(Deferral(ref=_ref(container), reason=reason, message=message, until=until))
 
 
 def _remove(decisions: Sweep, sightings: Sightings, container: Container, why: str, now: float) -> None:
     """Remove one orphan. The event is stored with the plan, before the removal, so that it always leaves a trace."""
     ref = _ref(container)
-    action = RemoveContainer(container.uid, container.name, container.id, why)
+    action = RemoveContainer(uid=container.uid, name=container.name, container_id=container.id, why=why)
     decisions.groups.append(Group(ref, container.generation, deleting=True, actions=(action,)))
     decisions.events.append(Event(ref, "Warning", "Orphaned", f"{action} ({why})", now))
     sightings.removing[container.uid] = ref
@@ -124,7 +124,7 @@ def _remove(decisions: Sweep, sightings: Sightings, container: Container, why: s
 def _freeze(decisions: Sweep, container: Container) -> None:
     """Pause a second copy in a restored store: which of the two is the right one, a person decides."""
     why = "its sandbox is on another host, says a store that was restored"
-    pause = PauseContainer(container.uid, container.name, container.id, why)
+    pause = PauseContainer(uid=container.uid, name=container.name, container_id=container.id, why=why)
     decisions.groups.append(Group(_ref(container), container.generation, deleting=True, actions=(pause,)))
 
 
@@ -143,4 +143,4 @@ def _take_in_results(decisions: Sweep, progress: PassProgress, sightings: Sighti
 
 
 def _ref(container: Container) -> ObjectRef:
-    return ObjectRef("Sandbox", container.namespace, container.object_name, container.uid)
+    return ObjectRef(kind="Sandbox", namespace=container.namespace, name=container.object_name, uid=container.uid)

@@ -230,10 +230,10 @@ def _bound(mounts: tuple[Mount, ...], *, keeps_files: bool) -> tuple[BoundMount,
     sizes = {mount.path: mount.size_bytes for mount in mounts if mount.kind == "volume"}
     return tuple(
         BoundMount(
-            mount.path,
-            str(mount),
-            "imagined",
-            mount.read_only,
+            path=mount.path,
+            mount=str(mount),
+            origin="imagined",
+            read_only=mount.read_only,
             size_bytes=sizes.get(mount.path, 0),
             kind=mount.kind,
             keeps_files=keeps_files and mount.kind in IN_MEMORY,

@@ -290,10 +290,14 @@ def _lost(sandbox: Sandbox, record: PlacedRecord | None, losses: Losses) -> tupl
     if sandbox.spec is None or sandbox.spec.host is not None or obj.deleted_at is not None:
         return ()
     if host in losses.released:
-        return (Unbind(obj.ref, host, binding_of(obj), f"host {host} is off for good, says its spec"),)
+        return (
+            Unbind(ref=obj.ref, host=host, binding=binding_of(obj), why=f"host {host} is off for good, says its spec"),
+        )
     down = record is not None and isinstance(record.state, Lost)
     if sandbox.spec.on_host_loss == "Recreate" and host in losses.away and down:
-        return (Unbind(obj.ref, host, binding_of(obj), f"host {host} is down, and its daemon is away"),)
+        return (
+            Unbind(ref=obj.ref, host=host, binding=binding_of(obj), why=f"host {host} is down, and its daemon is away"),
+        )
     return ()
 
 
@@ -308,7 +312,7 @@ def _bound(sandbox: Sandbox, policy: Policy, record: PlacedRecord | None) -> Ite
     if placement is None or placement.binding < desired.binding:
         yield Place(desired)
     elif placement.binding == desired.binding and placement.host != host:
-        yield Pin(obj.uid, desired.binding, host)
+        yield Pin(uid=obj.uid, binding=desired.binding, host=host)
     elif (
         placement.binding == desired.binding and replace(placement, node_selector={}, labels=desired.labels) != desired
     ):
@@ -473,7 +477,9 @@ def _setting(host: StoredHost, *, is_away: bool) -> HostSetting:
     if spec is not None and spec.drained:
         availability = Availability.DRAINED
     labels = {**obj.labels, **_abilities(obj), **image_labels(obj)}
-    return HostSetting(obj.name, able and schedulable and not is_away, labels, availability)
+    return HostSetting(
+        name=obj.name, fit=able and schedulable and not is_away, labels=labels, availability=availability
+    )
 
 
 def _abilities(obj: StoredObject) -> dict[str, str]:

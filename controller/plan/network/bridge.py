@@ -117,7 +117,7 @@ def _ensure(context: ReconcileContext, desired: Open) -> EnsureNetwork:
     )
     has_bridge = any(bridge.name == desired.network for bridge in context.network.bridges)
     why = "its bridge differs from the desired one" if has_bridge else "found no bridge of its own"
-    return EnsureNetwork(context.obj.uid, config, labels, why)
+    return EnsureNetwork(uid=context.obj.uid, config=config, labels=labels, why=why)
 
 
 def _without_subnet(context: ReconcileContext, decision: Decision) -> Decision:
@@ -138,7 +138,7 @@ def _remove_bridges(context: ReconcileContext, decision: Decision, strays: tuple
     if not free or any(isinstance(action, CreateContainer | ConnectNetwork) for action in decision.actions):
         return decision
     why = "deleted" if context.deleting else "its level has no such network"
-    actions = [RemoveNetwork(context.obj.uid, network.name, why) for network in free]
+    actions = [RemoveNetwork(uid=context.obj.uid, name=network.name, why=why) for network in free]
     state = (
         decision.state
         if _open_network(context) and not context.deleting

@@ -351,12 +351,12 @@ def _new_egress(context: ReconcileContext, sealed_network: Sealed, why: str) -> 
         )
         actions.append(bind)
     labels = _labels(context, uid, ROLE, config.hash())
-    actions.append(CreateContainer(uid, config, labels, why))
+    actions.append(CreateContainer(uid=uid, config=config, labels=labels, why=why))
     address = policy.proxy_address(network.subnet)
     actions.append(
         ConnectNetwork(uid, config.name, container_id="", network=sealed_network.network, why=why, address=address)
     )
-    actions.append(StartContainer(uid, config.name, why))
+    actions.append(StartContainer(uid=uid, name=config.name, why=why))
     return actions
 
 
@@ -365,7 +365,7 @@ def _ensure(context: ReconcileContext, config: NetworkConfig, uid: str, role: st
     why = "found no sealed network" if uid else "found no uplink for egress containers"
     if uid and context.network.sealed is not None:
         why = "its sealed network differs from the desired one"
-    return EnsureNetwork(uid, config, _labels(context, uid, role, config.hash()), why)
+    return EnsureNetwork(uid=uid, config=config, labels=_labels(context, uid, role, config.hash()), why=why)
 
 
 def _labels(context: ReconcileContext, uid: str, role: str, config_hash: str) -> Mapping[str, str]:
@@ -400,9 +400,13 @@ def _removals(containers: tuple[Container, ...], why: str) -> list[Action]:
     actions: list[Action] = []
     for container in containers:
         if container.state is State.RUNNING:
-            actions.append(SignalContainer(container.uid, container.name, container.id, "KILL", why))
+            actions.append(
+                SignalContainer(
+                    uid=container.uid, name=container.name, container_id=container.id, signal="KILL", why=why
+                )
+            )
         if container.state is not State.REMOVING:
-            actions.append(RemoveContainer(container.uid, container.name, container.id, why))
+            actions.append(RemoveContainer(uid=container.uid, name=container.name, container_id=container.id, why=why))
     return actions
 
 
@@ -418,7 +422,7 @@ def _remove_network(context: ReconcileContext, decision: Decision) -> Decision:
     why = "deleted" if context.deleting else "its level has no network of its own"
     actions: list[Action] = _removals(network.containers, why)
     if network.sealed is not None:
-        actions.append(RemoveNetwork(context.obj.uid, name, why))
+        actions.append(RemoveNetwork(uid=context.obj.uid, name=name, why=why))
     wait = _earlier(decision.until, context.now + _RETRY_SECONDS)
     reason, message = (
         ("Terminating", "removing its network") if context.deleting else (decision.reason, decision.message)

@@ -35,11 +35,11 @@ def join_actions(context: ReconcileContext, rendered: Rendered, container_id: st
     """Yield the actions that attach its container to the shared bridge."""
     for network in networks(context, rendered)[1:]:
         yield ConnectNetwork(
-            context.obj.uid,
-            rendered.config.name,
-            container_id,
-            network,
-            why,
+            uid=context.obj.uid,
+            name=rendered.config.name,
+            container_id=container_id,
+            network=network,
+            why=why,
             aliases=policy.names(context.obj.name),
             peer_names=rendered.config.peer_names,
         )
@@ -52,7 +52,9 @@ def rename_actions(context: ReconcileContext, container: Container, rendered: Re
     if not rendered.config.joins_peers or shared not in container.networks or container.peer_names == desired:
         return
     why = f"names of its peers found {_names(container.peer_names)}, desired {_names(desired)}"
-    yield DisconnectNetwork(context.obj.uid, container.name, container.id, shared, why)
+    yield DisconnectNetwork(
+        uid=context.obj.uid, name=container.name, container_id=container.id, network=shared, why=why
+    )
     yield from join_actions(context, rendered, container.id, why)
 
 
@@ -168,4 +170,4 @@ def _ensure(context: ReconcileContext) -> EnsureNetwork:
     )
     bridge_ = f"bridge for the peers of namespace {context.obj.namespace}"
     why = f"the {bridge_} differs from the desired one" if context.network.peers is not None else f"found no {bridge_}"
-    return EnsureNetwork("", config, labels, why)
+    return EnsureNetwork(uid="", config=config, labels=labels, why=why)

@@ -37,8 +37,10 @@ def sweep(builder: PlanBuilder, snapshot: Snapshot, memo: Memo) -> None:
 
 def _remove(builder: PlanBuilder, network: Network, now: float, grace: float) -> None:
     """Add the removal of one network, in a group of its own: no sandbox is planned that it could belong to."""
-    ref = ObjectRef("Sandbox", network.namespace, network.object_name, network.uid or network.name)
-    action = RemoveNetwork(network.uid, network.name, f"no object is stored for it for {grace:g} s")
+    ref = ObjectRef(
+        kind="Sandbox", namespace=network.namespace, name=network.object_name, uid=network.uid or network.name
+    )
+    action = RemoveNetwork(uid=network.uid, name=network.name, why=f"no object is stored for it for {grace:g} s")
     builder.groups.append(Group(ref, generation=0, deleting=True, actions=(action,)))
     if network.uid:  # a shared one was no single sandbox's, and it is no wonder that nobody needs it any more
         builder.events.append(Event(ref, "Warning", "Orphaned", f"{action} ({action.why})", now))

@@ -174,7 +174,9 @@ def _judged(builder: PlanBuilder, pool: Pool, stored: Instance, instance: Instan
     container = next(iter(own_containers(snapshot.observed, uid, name, instance.state)), None)
     member = member_of(pool, instance, container, rendered, snapshot.now, hibernates=hibernates)
     if is_young:
-        memo.judged[uid] = JudgedMember(sandbox, instance, containers, hibernates, member)
+        memo.judged[uid] = JudgedMember(
+            sandbox=sandbox, instance=instance, containers=containers, hibernates=hibernates, state=member
+        )
     return member
 
 

@@ -428,7 +428,7 @@ def claimable_members(pool: Pool, members: Iterable[Member]) -> Iterator[Claimab
     ref = pool.obj.ref
     for member in members:
         if member.ready:
-            yield Claimable(member.instance.uid, ref, member.instance.created_at)
+            yield Claimable(uid=member.instance.uid, pool=ref, created_at=member.instance.created_at)
 
 
 def retirements(
@@ -438,9 +438,9 @@ def retirements(
     member_by_uid = {member.instance.uid: member for member in members}
     for instance in retired:
         yield Retirement(
-            instance.uid,
-            pool.obj.ref,
-            _retirement_reason(pool, member_by_uid[instance.uid], needs_room=needs_room, now=now),
+            uid=instance.uid,
+            pool=pool.obj.ref,
+            reason=_retirement_reason(pool, member_by_uid[instance.uid], needs_room=needs_room, now=now),
         )
 
 

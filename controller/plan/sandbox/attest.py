@@ -134,8 +134,8 @@ def _stop(context: ReconcileContext, container: Container, rendered: Rendered, m
     uid, why = context.obj.uid, f"not secured: {message}"
     actions: list[Action] = []
     if container.state is State.PAUSED:
-        actions.append(UnpauseContainer(uid, container.name, container.id, why))
-    actions.append(SignalContainer(uid, container.name, container.id, "KILL", why))
+        actions.append(UnpauseContainer(uid=uid, name=container.name, container_id=container.id, why=why))
+    actions.append(SignalContainer(uid=uid, name=container.name, container_id=container.id, signal="KILL", why=why))
     failed = FailedAttestation(context.obj.generation, rendered.config_hash, message)
     memory = asked_to_stop(
         replace(context.state, security=replace(context.state.security, failed_attestation=failed)),

@@ -74,7 +74,9 @@ def with_check(context: ReconcileContext, container: Container, decision: Decisi
     stops = any(isinstance(action, SignalContainer) for action in decision.actions)
     if not stops or not keeps_files(context.spec) or not held_folders(container):
         return decision
-    check = CheckFiles(context.obj.uid, container.name, container.id, "files in memory are kept")
+    check = CheckFiles(
+        uid=context.obj.uid, name=container.name, container_id=container.id, why="files in memory are kept"
+    )
     return replace(decision, actions=(check, *decision.actions))
 
 
@@ -99,14 +101,18 @@ def save(context: ReconcileContext, container: Container, decision: Decision) ->
     if not keeps_files(context.spec):
         if not any(folder.keeps_files for folder in folders):
             return decision  # its host drops them after a moment
-        return replace(decision, actions=(*decision.actions, SaveFiles(uid, name, "onSuspend is Discard", keep=False)))
+        return replace(
+            decision, actions=(*decision.actions, SaveFiles(uid=uid, name=name, why="onSuspend is Discard", keep=False))
+        )
     if (
         failure is not None
         and is_of_files(failure.reason)
         and waits(context.now, failure.retry_at, CALL_LONGEST_SECONDS)
     ):
         return replace(decision, until=failure.retry_at)
-    return replace(decision, actions=(*decision.actions, SaveFiles(uid, name, decision.message or decision.reason)))
+    return replace(
+        decision, actions=(*decision.actions, SaveFiles(uid=uid, name=name, why=decision.message or decision.reason))
+    )
 
 
 def _has_unrecorded_save(context: ReconcileContext, container: Container) -> bool:
@@ -126,7 +132,7 @@ def is_of_files(reason: str) -> bool:
 def remove(context: ReconcileContext) -> Iterator[Action]:
     """Yield the removal of the saved files of a deleted object without a container."""
     if context.state.memory.saved_files is not None:
-        yield RemoveFiles(context.obj.uid, context.obj.name, "deleted")
+        yield RemoveFiles(uid=context.obj.uid, name=context.obj.name, why="deleted")
 
 
 def condition(context: ReconcileContext) -> Iterator[Condition]:

@@ -52,7 +52,9 @@ def decide(context: ReconcileContext) -> Decision | None:
         return _killed(context, container)
     if container.state is not State.RUNNING:
         return Decision(context.state, egress.UNGUARDED, message(context))
-    pause = PauseContainer(context.obj.uid, container.name, container.id, "the guard of its network is lost")
+    pause = PauseContainer(
+        uid=context.obj.uid, name=container.name, container_id=container.id, why="the guard of its network is lost"
+    )
     return Decision(context.state, egress.UNGUARDED, message(context), (pause,))
 
 
@@ -73,7 +75,7 @@ def _back(context: ReconcileContext, container: Container) -> Decision | None:
     if context.spec is not None and context.spec.run_state != "Running":
         return None
     why = "the guard of its network is in force again"
-    unpause = UnpauseContainer(context.obj.uid, container.name, container.id, why)
+    unpause = UnpauseContainer(uid=context.obj.uid, name=container.name, container_id=container.id, why=why)
     return Decision(context.state, "Unpausing", why, (unpause,))
 
 
@@ -82,7 +84,7 @@ def _killed(context: ReconcileContext, container: Container) -> Decision:
     uid, why = context.obj.uid, "the guard of its network is lost"
     actions: list[Action] = []
     if container.state is State.PAUSED:
-        actions.append(UnpauseContainer(uid, container.name, container.id, why))
-    actions.append(SignalContainer(uid, container.name, container.id, "KILL", why))
+        actions.append(UnpauseContainer(uid=uid, name=container.name, container_id=container.id, why=why))
+    actions.append(SignalContainer(uid=uid, name=container.name, container_id=container.id, signal="KILL", why=why))
     memory = asked_to_stop(context.state, container, context.now)
     return Decision(memory, egress.UNGUARDED, f"{_DONE['stop']}: {context.unconfined}", tuple(actions))

@@ -144,9 +144,15 @@ def rest_state(context: ReconcileContext) -> Rest | None:
         return _SUSPENDED
     if is_expired(context):
         message = f"activeDeadlineSeconds ({spec.lifecycle.active_deadline_seconds}) have passed"
-        return Rest(DEADLINE, message, "Stopping", DEADLINE, finished=True)
+        return Rest(reason=DEADLINE, message=message, stopping="Stopping", end=DEADLINE, finished=True)
     if disk_limit.exceeded(context):
-        return Rest(disk_limit.REASON, disk_limit.limit_message(context), "Stopping", "Evicted", finished=True)
+        return Rest(
+            reason=disk_limit.REASON,
+            message=disk_limit.limit_message(context),
+            stopping="Stopping",
+            end="Evicted",
+            finished=True,
+        )
     if hibernation.is_lost(context):
         return Rest(hibernation.HIBERNATED, hibernation.LOST_MESSAGE)
     if idle.is_asleep(context) and not hibernation.is_to_hibernate(context):
@@ -192,7 +198,9 @@ def stop(
     if container.state is State.PAUSED:  # a frozen process cannot act on a signal
         actions.append(hibernation.thaw(context, container, why))
     signal = container.stop_signal or "TERM"
-    actions.append(SignalContainer(context.obj.uid, container.name, container.id, signal, why))
+    actions.append(
+        SignalContainer(uid=context.obj.uid, name=container.name, container_id=container.id, signal=signal, why=why)
+    )
     state = asked_to_stop(hibernation.waking(context), container, context.now, end)
     return Decision(state, reason, why, tuple(actions), until=context.now + grace)
 

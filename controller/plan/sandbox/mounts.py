@@ -226,7 +226,12 @@ def reclaim_volumes(context: ReconcileContext) -> Iterator[Action]:
     if context.volumes and not context.state.lifecycle.volumes_reclaimed:
         obj, why = context.obj, "their reclaimPolicy is Delete"
         yield RemoveVolumes(
-            obj.uid, container_name(obj.name, obj.uid), obj.namespace, context.volumes, why, claimed_by=obj.name
+            uid=obj.uid,
+            name=container_name(obj.name, obj.uid),
+            namespace=obj.namespace,
+            volumes=context.volumes,
+            why=why,
+            claimed_by=obj.name,
         )
 
 

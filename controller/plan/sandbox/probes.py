@@ -176,7 +176,9 @@ def _end(context: ReconcileContext, container: Container, reason: str, message: 
     waiting = stop(context, container, message, condition_reason)
     if waiting is not None:
         return waiting
-    kill = SignalContainer(context.obj.uid, container.name, container.id, "KILL", message)
+    kill = SignalContainer(
+        uid=context.obj.uid, name=container.name, container_id=container.id, signal="KILL", why=message
+    )
     return Decision(asked_to_stop(context.state, container, context.now), condition_reason, message, (kill,))
 
 

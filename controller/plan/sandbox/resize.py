@@ -31,4 +31,12 @@ def resize(
     why = ", ".join(f"{field} found {observed}, desired {want}" for field, observed, want in differences)
     if "cpuShares" in fields and not limits.cpu_shares:
         limits = replace(limits, cpu_shares=DEFAULT_SHARES)
-    return (UpdateLimits(context.obj.uid, rendered.config.name, container.id, limits, why),), None, fields
+    return (
+        (
+            UpdateLimits(
+                uid=context.obj.uid, name=rendered.config.name, container_id=container.id, limits=limits, why=why
+            ),
+        ),
+        None,
+        fields,
+    )

@@ -189,7 +189,10 @@ def _observed_state(context: ReconcileContext) -> InstanceState:
 def _removals(
     context: ReconcileContext, containers: tuple[Container, ...], why: str = "second container of one object"
 ) -> list[Action]:
-    return [RemoveContainer(context.obj.uid, container.name, container.id, why) for container in containers]
+    return [
+        RemoveContainer(uid=context.obj.uid, name=container.name, container_id=container.id, why=why)
+        for container in containers
+    ]
 
 
 def _delete(context: ReconcileContext) -> Decision:
@@ -266,10 +269,10 @@ def _make(context: ReconcileContext, rendered: Rendered, first: tuple[Action, ..
             reason, message = failure.reason, failure.message
     image_id = state.container.image_id if is_same_template and same_image else ""
     actions += mounts.before_start(context, rendered, image_id or rendered.config.image, why)
-    actions.append(CreateContainer(uid, rendered.config, labels, why, image_id))
+    actions.append(CreateContainer(uid=uid, config=rendered.config, labels=labels, why=why, image_id=image_id))
     actions += snapshots.restore_root(context, rendered, "", why)
     actions += networks.connect_peers(context, rendered, "", why)
-    actions.append(StartContainer(uid, name, why))
+    actions.append(StartContainer(uid=uid, name=name, why=why))
     if not (is_same_template and same_image):
         state = replace(state, container=replace(state.container, image_id=""))
     if not is_same_template:
@@ -315,7 +318,9 @@ def _replace(context: ReconcileContext, container: Container, rendered: Rendered
     context = replace(context, state=asked_to_stop(context.state, container, context.now, "Superseded"))
     # With mount points the next container's own mounts follow, and what is not among them goes then.
     keep = keeps_files(context.spec) and bool(rendered.config.mount_points)
-    remove = RemoveContainer(context.obj.uid, container.name, container.id, message, replaced=keep)
+    remove = RemoveContainer(
+        uid=context.obj.uid, name=container.name, container_id=container.id, why=message, replaced=keep
+    )
     return replace(_make(context, rendered, (remove,), why), reason="Recreating")
 
 
@@ -331,7 +336,11 @@ def _restart(context: ReconcileContext, container: Container, reason: str, why: 
     if waits(context.now, due, CRASH_LONGEST_SECONDS):
         return Decision(state, reason, why, until=due)
     context = replace(context, state=replace(state, runs=replace(state.runs, crashes=crashes)))
-    decision = _suspend(context, container, Rest("Restarting", why, "Restarting", "Superseded", restarts=True))
+    decision = _suspend(
+        context,
+        container,
+        Rest(reason="Restarting", message=why, stopping="Restarting", end="Superseded", restarts=True),
+    )
     return decision.with_event(context.event(reason, f"{why}; restarting it", warning=True))
 
 
@@ -367,9 +376,11 @@ def _networks(context: ReconcileContext, container: Container, rendered: Rendere
     uid = context.obj.uid
     name = container.name
     id_ = container.id
-    actions: list[Action] = [DisconnectNetwork(uid, name, id_, network, why) for network in off]
+    actions: list[Action] = [
+        DisconnectNetwork(uid=uid, name=name, container_id=id_, network=network, why=why) for network in off
+    ]
     if own_network in on:
-        actions.append(ConnectNetwork(uid, name, id_, own_network, why))
+        actions.append(ConnectNetwork(uid=uid, name=name, container_id=id_, network=own_network, why=why))
     if not set(on).isdisjoint(shared):
         actions += networks.connect_peers(context, rendered, id_, why)
     return [*actions, *networks.rename_peers(context, container, rendered)]
@@ -390,13 +401,20 @@ def _run_state(context: ReconcileContext, container: Container, rendered: Render
         starting = container.state is State.RUNNING and not probes.are_passed(rendered.probes, state)
         return probes.decide(context, container) if starting else hibernation.hibernate(context, container, rendered)
     if run_state == "Paused" and container.state is State.RUNNING:
-        return Decision(state, "Pausing", "", (PauseContainer(uid, name, container.id, "runState is Paused"),))
+        return Decision(
+            state,
+            "Pausing",
+            "",
+            (PauseContainer(uid=uid, name=name, container_id=container.id, why="runState is Paused"),),
+        )
     if run_state == "Paused":
         return Decision(state, "Paused", "runState is Paused")
     if container.state is State.PAUSED and state.memory.hibernation is not None:
         return hibernation.wake(context, container)
     if container.state is State.PAUSED:
-        unpause = UnpauseContainer(uid, name, container.id, "state found paused, desired running")
+        unpause = UnpauseContainer(
+            uid=uid, name=name, container_id=container.id, why="state found paused, desired running"
+        )
         return Decision(state, "Unpausing", "", (unpause,), drift=("paused",))
     return probes.decide(context, container) if container.state is State.RUNNING else Decision(state)
 
@@ -412,7 +430,13 @@ def _suspend(context: ReconcileContext, container: Container, resting: Rest) -> 
     waiting = stop(context, container, resting.message, resting.stopping, resting.end)
     if waiting is not None:
         return files.with_check(context, container, waiting) if stays else waiting
-    kill = SignalContainer(context.obj.uid, container.name, container.id, "KILL", "its grace period is over")
+    kill = SignalContainer(
+        uid=context.obj.uid,
+        name=container.name,
+        container_id=container.id,
+        signal="KILL",
+        why="its grace period is over",
+    )
     actions: tuple[Action, ...] = (kill,)
     if container.state is State.PAUSED:
         actions = (hibernation.thaw(context, container, "to be killed"), kill)
@@ -457,9 +481,13 @@ def _start(context: ReconcileContext, container: Container, rendered: Rendered) 
         actions: list[Action] = [*bound]
         if not container.started_at:
             actions += snapshots.restore_root(context, rendered, container.id, why, container.user)
-        actions.append(StartContainer(context.obj.uid, container.name, why, container.id))
+        actions.append(StartContainer(uid=context.obj.uid, name=container.name, why=why, container_id=container.id))
         if context.spec is not None and context.spec.run_state == "Paused":
-            actions.append(PauseContainer(context.obj.uid, container.name, container.id, "runState is Paused"))
+            actions.append(
+                PauseContainer(
+                    uid=context.obj.uid, name=container.name, container_id=container.id, why="runState is Paused"
+                )
+            )
         decision = Decision(replace(state, runs=replace(state.runs, finished="")), "Starting", why, tuple(actions))
     return replace(decision, events=(*decision.events, *events), drift=tuple(fields))
 
