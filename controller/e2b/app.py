@@ -121,7 +121,7 @@ class E2BApp:
             caller, target = await self._identified(scope, headers, destination, source)
         except ServiceError as error:
             if error.code == 401:
-                await on_thread(self._parts.services.recorder.unknown, source, str(error))
+                await on_thread(self._parts.services.recorder.record_unknown, source, str(error))
             await refuse(error, scope, receive, send)
             return
         port = destination.port if destination else 0

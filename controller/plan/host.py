@@ -62,7 +62,7 @@ def _reconcile_sandboxes(builder: PlanBuilder) -> None:
     snapshot, memo = builder.snapshot, builder.memo
     members = _members(snapshot.desired, snapshot.instances, memo)
     launch.limit_starts(builder, snapshot, members)
-    for sandbox_, key in _unsettled(snapshot, members, memo, builder.wakes):
+    for sandbox_, key in _unsettled_objects(snapshot, members, memo, builder.wakes):
         if not wake_queue.is_skipped(builder, sandbox_):
             _reconcile_sandbox(builder, sandbox_, key)
 
@@ -109,7 +109,7 @@ def _inputs(snapshot: Snapshot, members: Mapping[str, Sandbox], host: HostKey) -
     )
 
 
-def _unsettled(
+def _unsettled_objects(
     snapshot: Snapshot, members: Mapping[str, Sandbox], memo: Memo, wakes: list[float]
 ) -> Iterator[tuple[Sandbox, Settled]]:
     """Yield the objects that may need something: all but those in flight and the settled ones that did not change.
@@ -193,7 +193,7 @@ def _reconcile_sandbox(builder: PlanBuilder, sandbox: Sandbox, key: Settled) -> 
         state = remember(fold(state, result, snapshot.now), result)
         builder.events += events_about(snapshot.desired, instance, result_events(sandbox.obj, result, snapshot.now))
     context = context_with(snapshot, sandbox, builder.policy, builder.memo, state)
-    decision = _amended(builder, context, decide(context))
+    decision = _amend(builder, context, decide(context))
     if decision is None:
         return
     pending = PendingAdmission(
@@ -206,10 +206,10 @@ def _reconcile_sandbox(builder: PlanBuilder, sandbox: Sandbox, key: Settled) -> 
         return
     decision = replace_if_changed(decision, scheduled=scheduled(context, decision, pending.claim))
     reserves = pending.claim.total if pending.claim.seated else None
-    conclude(builder, pending, _completed(builder, context, decision), reserves)
+    conclude(builder, pending, _complete(builder, context, decision), reserves)
 
 
-def _amended(builder: PlanBuilder, context: ReconcileContext, decision: Decision) -> Decision | None:
+def _amend(builder: PlanBuilder, context: ReconcileContext, decision: Decision) -> Decision | None:
     """Return the decision as the pools leave it; None: the start waits for a later pass."""
     for amend in AMEND:
         amended = amend(builder, context, decision)
@@ -219,7 +219,7 @@ def _amended(builder: PlanBuilder, context: ReconcileContext, decision: Decision
     return decision
 
 
-def _completed(builder: PlanBuilder, context: ReconcileContext, decision: Decision) -> Decision:
+def _complete(builder: PlanBuilder, context: ReconcileContext, decision: Decision) -> Decision:
     """Return the decision with devices and networks for it."""
     for complete in COMPLETE:
         decision = complete(builder, context, decision)
@@ -234,7 +234,7 @@ def _admit_pending(builder: PlanBuilder) -> None:
     for pending in sorted(builder.pending, key=_order):
         withheld = first_answer(withhold(builder, pending) for withhold in WITHHOLD)
         if withheld is None:
-            conclude(builder, pending, _completed(builder, pending.context, pending.decision), pending.claim.total)
+            conclude(builder, pending, _complete(builder, pending.context, pending.decision), pending.claim.total)
             continue
         if pending.context.is_pool_member:
             builder.shortages[pending.context.obj.uid] = withheld.message
@@ -244,7 +244,7 @@ def _admit_pending(builder: PlanBuilder) -> None:
         # Never settled: decided in every pass, since anything may free capacity.
         reserves = pending.claim.base if pending.claim.seated else None
         waiting = replace(pending, quiet=False, claim=pending.claim.without_capacity())
-        conclude(builder, waiting, _completed(builder, pending.context, decision), reserves)
+        conclude(builder, waiting, _complete(builder, pending.context, decision), reserves)
 
 
 def _order(pending: PendingAdmission) -> tuple[bool, bool, int, float, str, str, str]:

@@ -34,7 +34,7 @@ def plan_plugin(obj: StoredObject) -> PluginPlan:
             f"not granted: {', '.join(missing)}; `paddock plugin config {obj.name} --grant` grants what it declares"
         )
         return PluginPlan(Condition("Accepted", "False", "PermissionsNotGranted", message), needed=needs)
-    documents = tuple(_owned(document, obj) for document in rendered(spec))
+    documents = tuple(_with_owner(document, obj) for document in rendered(spec))
     return PluginPlan(Condition("Accepted", "True", "Admitted"), documents, needs)
 
 
@@ -50,7 +50,7 @@ def ready_condition(plan: PluginPlan, failure: str, foreign_names: Sequence[str]
     return Condition("Ready", "True", "Applied", f"{len(plan.documents)} objects")
 
 
-def _owned(document: Mapping[str, Any], plugin: StoredObject) -> dict[str, Any]:
+def _with_owner(document: Mapping[str, Any], plugin: StoredObject) -> dict[str, Any]:
     owner = {"kind": plugin.kind, "name": plugin.name, "uid": plugin.uid}
     metadata = {**document["metadata"], "namespace": plugin.namespace, "ownerReferences": [owner]}
     return {"apiVersion": API_VERSION, "kind": document["kind"], "metadata": metadata, "spec": document.get("spec", {})}

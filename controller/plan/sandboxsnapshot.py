@@ -168,33 +168,33 @@ def _steps(
             yield Status(
                 obj, Condition(CAPTURED, "True", CAPTURED, summary), status_fields(content, snapshot.fleet.host)
             )
-        yield from _expired(obj, content, snapshot.desired, wakes, now=snapshot.now)
+        yield from _delete_expired(obj, content, snapshot.desired, wakes, now=snapshot.now)
         return
     if is_captured(obj):
-        yield from _changed(
+        yield from _change_condition(
             obj, Condition(CAPTURED, "False", "FilesMissing", "its files are gone from this host; delete it")
         )
         return
     if failed is not None:
         if failed.retry_at is None:
-            yield from _changed(obj, Condition(CAPTURED, "False", failed.reason, failed.message))
+            yield from _change_condition(obj, Condition(CAPTURED, "False", failed.reason, failed.message))
             return
         if waits(snapshot.now, failed.retry_at, CALL_LONGEST_SECONDS):
             wakes.append(failed.retry_at)
-            yield from _changed(obj, Condition(CAPTURED, "Unknown", failed.reason, failed.message), warns=True)
+            yield from _change_condition(obj, Condition(CAPTURED, "Unknown", failed.reason, failed.message), warns=True)
             return
     if obj.spec.get("imported"):
-        yield from _changed(obj, _importing(obj, view, snapshot.fleet, wakes, now=snapshot.now))
+        yield from _change_condition(obj, _importing(obj, view, snapshot.fleet, wakes, now=snapshot.now))
         return
     sandbox = sandboxes.get((obj.namespace, _sandbox_name(obj)))
     used_bytes = sum(content.total_bytes for content in view.contents.values() if content.namespace == obj.namespace)
     condition, request = _request(obj, sandbox, snapshot, policy, used_bytes)
     if request is None:
-        yield from _changed(obj, condition)
+        yield from _change_condition(obj, condition)
         return
     # A try after a failure does not change what is said of it: that would be an event with each try.
     if failed is None or stored_condition(obj, CAPTURED).get("reason") != failed.reason:
-        yield from _changed(obj, Condition(CAPTURED, "Unknown", "Capturing", "its files are being copied"))
+        yield from _change_condition(obj, Condition(CAPTURED, "Unknown", "Capturing", "its files are being copied"))
     yield Capture(obj, request)
 
 
@@ -265,7 +265,7 @@ def _is_starting(container: Container) -> bool:
     return not container.started_at
 
 
-def _expired(
+def _delete_expired(
     obj: StoredObject, content: SnapshotContent, desired: DesiredObjects, wakes: list[float], now: float
 ) -> Iterator[Step]:
     """Yield the deletion of a snapshot whose time is over, or that ends with its sandbox."""
@@ -292,7 +292,7 @@ def _periodic(view: View, snapshot: Snapshot, wakes: list[float]) -> Iterator[St
             (obj for obj in view.objects.values() if obj.labels.get(PERIODIC_LABEL) == sandbox.obj.uid),
             key=lambda obj: obj.created_at,
         )
-        for obj in _superseded(periodic, rule.keep_last):
+        for obj in _superseded_snapshots(periodic, rule.keep_last):
             if obj.deleted_at is None:
                 yield Request(obj, f"{rule.keep_last} newer ones are kept")
         running = any(
@@ -349,7 +349,7 @@ def _most_snapshots(sandbox: StoredObject, rules: PlanningRules) -> int | None:
     return min((int(limit) for limit in limits if limit is not None), default=None)
 
 
-def _superseded(taken: Sequence[StoredObject], keep_last: int) -> Iterator[StoredObject]:
+def _superseded_snapshots(taken: Sequence[StoredObject], keep_last: int) -> Iterator[StoredObject]:
     """Yield what newer snapshots replace: only captured ones do, so that failures never push out the last good ones.
 
     Of those without files the newest stays, as it says why.
@@ -382,7 +382,7 @@ def status_fields(content: SnapshotContent, host: str) -> Mapping[str, Any]:
     return {name: value for name, value in fields.items() if value not in ("", [], 0) or name == "frozenSeconds"}
 
 
-def _changed(obj: StoredObject, condition: Condition, *, warns: bool = False) -> Iterator[Step]:
+def _change_condition(obj: StoredObject, condition: Condition, *, warns: bool = False) -> Iterator[Step]:
     """Yield the status of a snapshot whose condition differs from the stored one."""
     stored = stored_condition(obj, CAPTURED)
     if (stored.get("status"), stored.get("reason"), stored.get("message")) != (

@@ -91,7 +91,7 @@ def refusals(caller: Caller, kind: Kind, spec: Model, namespace: str, policy: Po
     ask = AccessRequest("update", kind.name, namespace if kind.namespaced else "")
     role = _role(ask)
     granted = [grant for grant in _usable(caller) if _reaches(grant, ask) and _at_least(grant, role)]
-    refusal_lists = [(*_beyond(grant, kind, spec, policy), *_verified(grant, spec)) for grant in granted]
+    refusal_lists = [(*_beyond(grant, kind, spec, policy), *_verified_refusals(grant, spec)) for grant in granted]
     if not refusal_lists:
         return (Refusal("metadata.namespace", _refusal_message(caller, ask, role)),)
     return min(refusal_lists, key=len)
@@ -220,7 +220,7 @@ def _beyond(grant: Grant, kind: Kind, spec: Model, policy: Policy) -> Iterator[R
         yield from _limits(grant, Resources(), spec, policy)
 
 
-def _verified(grant: Grant, spec: Model) -> Iterator[Refusal]:
+def _verified_refusals(grant: Grant, spec: Model) -> Iterator[Refusal]:
     """Yield a refusal if the grant's holder calls an MCP server verified, and is no admin."""
     if isinstance(spec, MCPServerSpec) and spec.trust == "verified" and not _at_least(grant, "admin"):
         yield Refusal("spec.trust", "`verified` needs the role admin in the namespace; write user_added, or ask one")

@@ -122,7 +122,7 @@ def offered(listed: Sequence[Tool], tools: ServerTools, *, verified: bool, paddo
             too_large.append(f"{name}: its definition is larger than {_MOST_SCHEMA_BYTES >> 10} KiB")
         elif not isinstance(tool.get("inputSchema"), dict):
             left_out.append(f"{name}: it has no input schema")
-        elif fault := _fault((cleaned := _cleaned(tool, verified=verified))["inputSchema"]):
+        elif fault := _fault((cleaned := _clean(tool, verified=verified))["inputSchema"]):
             left_out.append(f"{name}: its input schema is not valid: {fault}")
         elif len(offered_tools) >= MOST_TOOLS:
             left_out.append(f"{name}: more than {MOST_TOOLS} tools")
@@ -169,7 +169,7 @@ def definition(fields: Mapping[str, Any], keys: Iterable[str]) -> dict[str, Any]
     """Return these fields of a definition that is not a tool's, with every text cleaned and bounded."""
     cleaned = {key: fields[key] for key in keys if key in fields and not is_too_deep(fields[key])}
     for key, content in cleaned.items():
-        cleaned[key] = plain(content, MOST_DESCRIPTION) if isinstance(content, str) else _texts_cleaned(content)
+        cleaned[key] = plain(content, MOST_DESCRIPTION) if isinstance(content, str) else _clean_texts(content)
     return cleaned
 
 
@@ -181,19 +181,19 @@ def plain(text: str, most: int = _MOST_TEXT) -> str:
     return cleaned if len(cleaned) <= most else f"{cleaned[: most - 1]}…"
 
 
-def _cleaned(tool: Tool, *, verified: bool) -> Tool:
+def _clean(tool: Tool, *, verified: bool) -> Tool:
     cleaned = {key: tool[key] for key in _KEPT if key in tool}
     for key, most in (("title", _MOST_TEXT), ("description", MOST_DESCRIPTION)):
         if key in cleaned:
             cleaned[key] = plain(str(cleaned[key]), most)
     for key in ("inputSchema", "outputSchema"):
         if key in cleaned:
-            cleaned[key] = _texts_cleaned(cleaned[key])
+            cleaned[key] = _clean_texts(cleaned[key])
     cleaned["inputSchema"].setdefault("type", "object")  # that is what the protocol demands
     output = cleaned.get("outputSchema", {"type": "object"})
     if not isinstance(output, dict) or _fault(output):
         del cleaned["outputSchema"]
-    annotations = _texts_cleaned(tool.get("annotations"))
+    annotations = _clean_texts(tool.get("annotations"))
     if verified and isinstance(annotations, dict):
         hints = {key: value for key, value in annotations.items() if key in _HINTS}
         cleaned["annotations"] = {key: value for key, value in hints.items() if isinstance(value, _HINTS[key])}
@@ -218,13 +218,13 @@ def _is_of(value: Any, container_type: type, element_type: Any) -> bool:
     return isinstance(value, container_type) and all(isinstance(element, element_type) for element in values)
 
 
-def _texts_cleaned(value: Any) -> Any:
+def _clean_texts(value: Any) -> Any:
     if isinstance(value, str):
         return plain(value)
     if isinstance(value, list):
-        return [_texts_cleaned(element) for element in value]
+        return [_clean_texts(element) for element in value]
     if isinstance(value, dict):
-        return {plain(key, 256): _texts_cleaned(element) for key, element in value.items()}
+        return {plain(key, 256): _clean_texts(element) for key, element in value.items()}
     return value
 
 

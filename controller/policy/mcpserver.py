@@ -136,7 +136,7 @@ def session_sandbox(
         body["template"] = session_template(spec)
     hosts = [] if spec.network.is_open else list(spec.network.allowed_hosts)
     body |= {"network": {"allowedHosts": hosts}} if hosts else {}
-    return _owned("Sandbox", server, name, {SESSION_LABEL: session}, body)
+    return _with_owner("Sandbox", server, name, {SESSION_LABEL: session}, body)
 
 
 def pool_name(server: str) -> str:
@@ -153,8 +153,8 @@ def pool_documents(server: str, spec: MCPServerSpec) -> tuple[dict[str, Any], ..
     name = pool_name(server)
     body = {"templateRef": {"name": name}, "warmReplicas": spec.warm_replicas, "shutdownGracePeriodSeconds": 0}
     return (
-        _owned("SandboxTemplate", server, name, {POOL_LABEL: server}, session_template(spec)),
-        _owned("SandboxPool", server, name, {POOL_LABEL: server}, body),
+        _with_owner("SandboxTemplate", server, name, {POOL_LABEL: server}, session_template(spec)),
+        _with_owner("SandboxPool", server, name, {POOL_LABEL: server}, body),
     )
 
 
@@ -203,7 +203,9 @@ def session_template(spec: MCPServerSpec) -> dict[str, Any]:
     return template
 
 
-def _owned(kind: str, server: str, name: str, labels: Mapping[str, str], spec: Mapping[str, Any]) -> dict[str, Any]:
+def _with_owner(
+    kind: str, server: str, name: str, labels: Mapping[str, str], spec: Mapping[str, Any]
+) -> dict[str, Any]:
     owners = [{"kind": "MCPServer", "name": server}]
     metadata = {"name": name, "labels": dict(labels), "ownerReferences": owners}
     return {"apiVersion": API_VERSION, "kind": kind, "metadata": metadata, "spec": dict(spec)}

@@ -52,7 +52,7 @@ def admit(spec: PluginSpec, policy: Policy) -> tuple[Refusal, ...]:
 def rendered(spec: PluginSpec) -> list[dict[str, Any]]:
     """Return the objects with their settings filled in."""
     values = settings(spec)
-    return [_filled(document, values) for document in spec.objects]
+    return [_fill(document, values) for document in spec.objects]
 
 
 def settings(spec: PluginSpec) -> dict[str, Any]:
@@ -135,9 +135,12 @@ def _object(
         yield Refusal(at, message)
     if unknown or partial or not configured:
         return
-    filled = _filled(document, settings(spec))
+    filled = _fill(document, settings(spec))
     own_objects = {(str(sibling.get("kind")), name_of(sibling)) for sibling in spec.objects}
-    never = [*_forbidden(filled.get("spec"), f"{at}.spec"), *_foreign(filled.get("spec"), f"{at}.spec", own_objects)]
+    never = [
+        *_forbidden_refusals(filled.get("spec"), f"{at}.spec"),
+        *_foreign(filled.get("spec"), f"{at}.spec", own_objects),
+    ]
     yield from never or _valid(kind, filled.get("spec", {}), at, policy)
 
 
@@ -167,7 +170,7 @@ def _valid(kind: Kind, document: Any, at: str, policy: Policy) -> Iterator[Refus
         yield Refusal(f"{at}.{refusal.field}", refusal.message)
 
 
-def _forbidden(node: Any, at: str) -> Iterator[Refusal]:
+def _forbidden_refusals(node: Any, at: str) -> Iterator[Refusal]:
     """Yield refusals of what no plugin may hold, wherever it stands."""
     if isinstance(node, Mapping):
         for name, value in node.items():
@@ -178,10 +181,10 @@ def _forbidden(node: Any, at: str) -> Iterator[Refusal]:
                 yield Refusal(where, "a plugin can't join other networks; set it on a sandbox of your own")
             elif name == "trust" and value == "verified":
                 yield Refusal(where, "a plugin can't call a server verified; an admin does that on the MCPServer")
-            yield from _forbidden(value, where)
+            yield from _forbidden_refusals(value, where)
     elif isinstance(node, list | tuple):
         for number, value in enumerate(node):
-            yield from _forbidden(value, f"{at}[{number}]")
+            yield from _forbidden_refusals(value, f"{at}[{number}]")
 
 
 def _foreign(node: Any, at: str, own_objects: set[tuple[str, str]]) -> Iterator[Refusal]:
@@ -229,11 +232,11 @@ def _needs(node: Any) -> Iterator[tuple[str, str]]:
             yield from _needs(value)
 
 
-def _filled(node: Any, values: Mapping[str, Any]) -> Any:
+def _fill(node: Any, values: Mapping[str, Any]) -> Any:
     if isinstance(node, Mapping):
-        return {name: _filled(child, values) for name, child in node.items()}
+        return {name: _fill(child, values) for name, child in node.items()}
     if isinstance(node, list | tuple):
-        return [_filled(child, values) for child in node]
+        return [_fill(child, values) for child in node]
     reference = _WHOLE.fullmatch(node) if isinstance(node, str) else None
     value = values.get(reference[1], _MISSING) if reference else _MISSING
     return node if value is _MISSING else value

@@ -125,7 +125,7 @@ def bounds(quotas: Iterable[StoredQuota], facts: HostFacts, host: str = NAME) ->
         if obj.kind == "HostQuota":
             if obj.name != host:
                 continue
-            hard = None if spec is None else _filled(spec.hard, standard)
+            hard = None if spec is None else _fill(spec.hard, standard)
             by_namespace[HOST] = [QuotaBound(obj.name, HOST, obj.uid, hard, spec.per_sandbox if spec else _ANY)]
         else:
             hard, single = (spec.hard, spec.per_sandbox) if spec else (None, PerSandbox())
@@ -146,7 +146,7 @@ def pool_quotas(pools: Iterable[Pool]) -> Mapping[str, tuple[QuotaBound, ...]]:
     return by_scope
 
 
-def _filled(limits: HardLimits, standard: HardLimits) -> HardLimits:
+def _fill(limits: HardLimits, standard: HardLimits) -> HardLimits:
     """Return the written limits, completed by the host's own."""
     return standard.model_copy(
         update={name: getattr(limits, name) for name in limits.model_fields_set & HardLimits.model_fields.keys()}

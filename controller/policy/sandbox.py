@@ -93,7 +93,7 @@ def admit(spec: SandboxSpec, policy: Policy) -> tuple[Refusal, ...]:
         *binding.loss_refused(spec.on_host_loss, spec.host, policy),
     )
     if spec.template is None:
-        level = _unknown(spec.security_level, policy) if spec.security_level else ()
+        level = _unknown_refusals(spec.security_level, policy) if spec.security_level else ()
         cores = too_many_cores("spec.", spec.resources.limits.cpu, policy)
         return (*placed, *level, *cores, *mounts.source_refused(spec, policy))
     return (*placed, *admit_with(spec, spec.template, policy))
@@ -123,7 +123,7 @@ def judge(
     """Yield every reason to refuse a template at the path `at`, used with these resources, and by that spec."""
     base_level, level = policy.levels.get(template.security_level), level_of(template, policy)
     if base_level is None or level is None:
-        return tuple(_unknown(template.security_level, policy, at))
+        return tuple(_unknown_refusals(template.security_level, policy, at))
     refusals = [
         *_level(level, policy),
         *widened(template, base_level),
@@ -144,7 +144,7 @@ def judge(
     return tuple(Refusal(f"{at}{refusal.field}", refusal.message) for refusal in refusals)
 
 
-def _unknown(name: str, policy: Policy, at: str = "spec.") -> Iterator[Refusal]:
+def _unknown_refusals(name: str, policy: Policy, at: str = "spec.") -> Iterator[Refusal]:
     if name not in policy.levels:
         names = ", ".join(sorted(policy.levels))
         message = f"there is no security level `{name}`; choose one of {names}, or by reach of {', '.join(ALIASES)}"
@@ -391,7 +391,7 @@ def render(
         mounts=mounts.mounts(spec, shape.template, name),
     )
     config = agent.with_agent(config, shape.template, namespace, policy)
-    config, way, open_ = _networked(config, spec, shape.level, uid, policy.upstream_proxy)
+    config, way, open_ = _with_network(config, spec, shape.level, uid, policy.upstream_proxy)
     return Rendered(
         config=config,
         template_hash=shape.template_hash,
@@ -436,7 +436,7 @@ def _template_hash(spec: SandboxSpec, fields: Mapping[str, object], extra: Mappi
     return stable_hash({**template_fields, **extra})
 
 
-def _networked(
+def _with_network(
     config: ContainerConfig, spec: SandboxSpec, level: Level, uid: str, upstream_proxy: str
 ) -> tuple[ContainerConfig, Sealed | None, Open | None]:
     """Return the config on its level's network, and that network (both None: it has none)."""

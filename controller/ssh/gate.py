@@ -76,7 +76,7 @@ class Gate:
         except errors.ServiceError as error:
             if "token" in message or not message["asks"]:  # a client offers each of its keys: only tries count
                 self.failures.add(*subjects)
-                self.recorder.unknown(source, f"ssh {str(message['user'])[:_MOST_LETTERS]}: {error}")
+                self.recorder.record_unknown(source, f"ssh {str(message['user'])[:_MOST_LETTERS]}: {error}")
             else:  # by its source alone: whoever knows a public key can offer it, and must not keep its owner out
                 self.failures.add(subjects[0], weight=_OFFER)
             raise errors.Unauthorized(_REFUSED) from error

@@ -249,21 +249,21 @@ def test_no_command_without_its_entry(api: ApiStack) -> None:
 def test_whoever_knocks_all_night_does_not_fill_the_log(api: ApiStack) -> None:
     recorder = Recorder(api.store.audit, api.clock)
     for _ in range(200):
-        recorder.unknown("tcp 192.0.2.7", "no")
-    recorder.unknown("tcp 192.0.2.8", "no")
+        recorder.record_unknown("tcp 192.0.2.7", "no")
+    recorder.record_unknown("tcp 192.0.2.8", "no")
     with access.acting(ANN):
         recorder.record_refusal(AccessRequest("delete", "Sandbox", "default", "box"), "no")
     assert len(told(api)) == 62
     assert "not recorded" in str(api.store.audit.entries()[59].detail)
     api.clock.advance(61)
-    recorder.unknown("tcp 192.0.2.7", "no")
+    recorder.record_unknown("tcp 192.0.2.7", "no")
     assert len(told(api)) == 63
 
 
 def test_nor_does_whoever_knocks_from_everywhere(api: ApiStack) -> None:
     recorder = Recorder(api.store.audit, api.clock)
     for number in range(3000):
-        recorder.unknown(f"tcp 2001:db8::{number:x}", "no")
+        recorder.record_unknown(f"tcp 2001:db8::{number:x}", "no")
     with access.acting(ANN):
         recorder.record_refusal(AccessRequest("delete", "Sandbox", "default", "box"), "no")
     entries = api.store.audit.entries(limit=5000)

@@ -53,7 +53,7 @@ class Host:
         self.recorded.append(f"{source}: {what}")
 
     def gate(self, folder: Path) -> Gate:
-        recorder: Any = SimpleNamespace(unknown=self.unknown, record_use=lambda *_: None)
+        recorder: Any = SimpleNamespace(record_unknown=self.unknown, record_use=lambda *_: None)
         objects: Any = SimpleNamespace(get=lambda *_: SimpleNamespace(uid="uid-1"))
         tokens: Any = SimpleNamespace()
         expirations: Any = SimpleNamespace(is_due=lambda: False)

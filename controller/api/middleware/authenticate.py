@@ -71,7 +71,7 @@ class Authenticate:
         try:
             caller = await self._caller(scope)
         except ServiceError as error:
-            await run_in_threadpool(self._recorder.unknown, _source(scope), str(error))
+            await run_in_threadpool(self._recorder.record_unknown, _source(scope), str(error))
             await refuse(error, scope, receive, send)
             return
         with acting(caller) as refusals:

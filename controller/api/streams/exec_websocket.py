@@ -160,7 +160,7 @@ class ExecControl:
 
     async def run(self) -> None:
         """Apply frames until cancelled."""
-        stream = await self._relay.opened()
+        stream = await self._relay.until_open()
         while isinstance(stream, ExecStream):
             await self._changed.wait()
             self._changed.clear()
@@ -216,7 +216,7 @@ async def _write(websocket: WebSocket, relay: Relay) -> bytes:
     """Send all output; return the final Status."""
     code, timed_out = None, False
     try:
-        if await relay.opened() is not None:
+        if await relay.until_open() is not None:
             await websocket.send_bytes(bytes((STDOUT,)))  # it has started, perhaps after resuming a suspended sandbox
         async for chunk in relay:
             if chunk.stream == "exit":

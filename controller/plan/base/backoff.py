@@ -78,7 +78,7 @@ def fold(state: InstanceState, result: Result, now: float) -> InstanceState:
             state = replace(state, container=replace(state.container, id=outcome.container_id))
         state = _with_files(state, action, outcome, result.uid)
         if isinstance(outcome, Ok) and action_uid(action) == result.uid:
-            state = _measured(state, action, outcome, now)
+            state = _after_success(state, action, outcome, now)
     return state
 
 
@@ -87,7 +87,7 @@ def action_uid(action: Action) -> str:
     return getattr(action, "uid", "")
 
 
-def _measured(state: InstanceState, action: Action, outcome: Ok, now: float) -> InstanceState:
+def _after_success(state: InstanceState, action: Action, outcome: Ok, now: float) -> InstanceState:
     """Return the state after a successful start, hibernation or wake."""
     if isinstance(action, HibernateContainer) and state.memory.hibernation is not None:
         hibernation = replace(state.memory.hibernation, phase="Hibernated", at=now)

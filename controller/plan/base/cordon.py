@@ -15,7 +15,7 @@ def pauses(fleet: FleetView, reserved: Limits, requested: Limits) -> str:
     if reserved.pids or not requested.pids:
         return ""
     own_hosts = (host for host in fleet.hosts.values() if host.obj.name == fleet.host)
-    return next(filter(None, map(_closed, own_hosts)), "")
+    return next(filter(None, map(_closed_reason, own_hosts)), "")
 
 
 def drained(fleet: FleetView) -> bool:
@@ -25,7 +25,7 @@ def drained(fleet: FleetView) -> bool:
     )
 
 
-def _closed(host: StoredHost) -> str:
+def _closed_reason(host: StoredHost) -> str:
     """Return the message why nothing new starts on a host; "" if it may."""
     name = host.obj.name
     if host.spec is None:

@@ -31,7 +31,7 @@ def explain(obj: StoredObject, spec: MCPServerSpec, sessions: Sequence[StoredObj
         message=str(ready.get("message") or _UNUSED),
         desired=tuple(_desired_facts(spec)),
         observed=tuple(_observed_facts(obj, sessions, blind)),
-        remembered=_remembered(obj),
+        remembered=_remembered_facts(obj),
     )
 
 
@@ -69,7 +69,7 @@ def _observed_facts(obj: StoredObject, sessions: Sequence[StoredObject], blind: 
         yield "session", "none"
 
 
-def _remembered(obj: StoredObject) -> Facts:
+def _remembered_facts(obj: StoredObject) -> Facts:
     tools = obj.status.get("tools", {})
     digests = (("pinned tools", tools.get("digest")), ("changed tools", tools.get("changedDigest")))
     changes = ((f"tool {change['change']}", _change(change)) for change in tools.get("changes", ()))

@@ -181,11 +181,11 @@ def _imagine(
         case PullImage() | BuildImage() | ReadTail() | EnsureNetwork() | RemoveNetwork():
             return containers
         case CreateContainer():
-            return (*containers, _created(action, f"imagined-{next(ids)}", now))
+            return (*containers, _new_container(action, f"imagined-{next(ids)}", now))
         case RemoveContainer():
             return tuple(container for container in containers if container.id != action.container_id)
     return tuple(
-        _changed(container, action, now) if _is_meant(container, action) else container for container in containers
+        _after_action(container, action, now) if _is_meant(container, action) else container for container in containers
     )
 
 
@@ -194,7 +194,7 @@ def _is_meant(container: Container, action: Action) -> bool:
     return bool(container.id == container_id) if container_id else container.name == getattr(action, "name", "")
 
 
-def _changed(container: Container, action: Action, now: float) -> Container:
+def _after_action(container: Container, action: Action, now: float) -> Container:
     """Return the container as an action leaves it, if the engine does as it is told."""
     match action:
         case StartContainer():
@@ -219,13 +219,15 @@ def _changed(container: Container, action: Action, now: float) -> Container:
             return replace(container, limits=_in_force(action.limits, container.limits), out_of_band=out_of_band)
         case BindMounts():
             other_mounts = [mount for mount in container.bound if mount.path not in {new.path for new in action.mounts}]
-            return replace(container, bound=(*other_mounts, *_bound(action.mounts, keeps_files=action.keep_files)))
+            return replace(
+                container, bound=(*other_mounts, *_bound_mounts(action.mounts, keeps_files=action.keep_files))
+            )
         case SaveFiles():
             return replace(container, bound=tuple(mount for mount in container.bound if mount.kind not in IN_MEMORY))
     return container
 
 
-def _bound(mounts: tuple[Mount, ...], *, keeps_files: bool) -> tuple[BoundMount, ...]:
+def _bound_mounts(mounts: tuple[Mount, ...], *, keeps_files: bool) -> tuple[BoundMount, ...]:
     """Return the mounts as bound, as the next pass would observe them."""
     sizes = {mount.path: mount.size_bytes for mount in mounts if mount.kind == "volume"}
     return tuple(
@@ -247,7 +249,7 @@ def _in_force(requested: Limits, before: Limits | None) -> Limits:
     return replace(requested, cpu_shares=requested.cpu_shares or (before.cpu_shares if before else 0))
 
 
-def _created(action: CreateContainer, id_: str, now: float) -> Container:
+def _new_container(action: CreateContainer, id_: str, now: float) -> Container:
     """Return the container that an action creates, as the next pass would observe it."""
     labels = action.labels
     return Container(
@@ -269,6 +271,6 @@ def _created(action: CreateContainer, id_: str, now: float) -> Container:
         # If their files are kept is known of mounts that are there already.
         bound=tuple(
             replace(mount, kind="")
-            for mount in _bound((*action.config.mounts, *action.config.memory_mounts), keeps_files=False)
+            for mount in _bound_mounts((*action.config.mounts, *action.config.memory_mounts), keeps_files=False)
         ),
     )

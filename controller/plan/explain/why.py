@@ -61,7 +61,7 @@ def explain(snapshot: Snapshot, uid: str, policy: Policy) -> Explanation:
         message=decision.message or _without_words(decision),
         desired=tuple(_desired_facts(context)),
         observed=tuple(_observed_facts(context)),
-        remembered=(*_remembered(decision.state, context.now), *_recorded_facts(instance)),
+        remembered=(*_remembered_facts(decision.state, context.now), *_recorded_facts(instance)),
         actions=decision.actions,
         under_way=uid in snapshot.progress.in_flight,
         until=decision.until,
@@ -192,7 +192,7 @@ def _container(context: ReconcileContext, container: Container) -> Iterator[tupl
         yield "differs", f"bound to the {binding} out-of-band; created again at its next start"
 
 
-def _remembered(state: InstanceState, now: float) -> Iterator[tuple[str, str]]:
+def _remembered_facts(state: InstanceState, now: float) -> Iterator[tuple[str, str]]:
     """Yield what the record of the sandbox tells of earlier runs and calls."""
     yield "restarts", str(state.runs.restarts)
     if state.runs.crashes:

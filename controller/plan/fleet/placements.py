@@ -199,21 +199,21 @@ def placements(
     sandboxes_by_uid = {sandbox.obj.uid: sandbox for sandbox in sandboxes}
     if losses.away or losses.released or not settled.keys() <= sandboxes_by_uid.keys():
         settled.clear()
-    unsettled = sorted(_unsettled(sandboxes_by_uid, had, settled), key=_order)
+    unsettled = sorted(_unsettled_sandboxes(sandboxes_by_uid, had, settled), key=_order)
     for sandbox in filter(is_on_its_way, unsettled):
         quota.count(sandbox)
     for sandbox in unsettled:
         record = had.get(sandbox.obj.uid)
         settled.pop(sandbox.obj.uid, None)
         if host_of(sandbox.obj, UNBOUND) != UNBOUND:
-            due = (*(_lost(sandbox, record, losses) or _bound(sandbox, policy, record)),)
+            due = (*(_steps_from_lost_host(sandbox, record, losses) or _steps_for_scheduler(sandbox, policy, record)),)
             steps += due
             if is_waiting(sandbox) and sandbox.obj.deleted_at is None:
                 quota.admit(sandbox)  # what is younger waits behind it
             elif not due and not is_on_its_way(sandbox):
                 settled[sandbox.obj.uid] = (sandbox, record)
         elif sandbox.obj.deleted_at is None:
-            steps += _unbound(sandbox, policy, record, waits=waits, quota=quota, images=images)
+            steps += _steps_to_bind(sandbox, policy, record, waits=waits, quota=quota, images=images)
     quota.count_members()
     slots, shortages = set[str](), dict[str, str]()
     for slot in _admitted_slots(pools, policy, had, quota=quota, shortages=shortages, images=images):
@@ -225,7 +225,9 @@ def placements(
     return Placements(tuple(steps), MappingProxyType(waits), MappingProxyType(shortages))
 
 
-def _unsettled(sandboxes: Mapping[str, Sandbox], had: Mapping[str, PlacedRecord], settled: Settled) -> list[Sandbox]:
+def _unsettled_sandboxes(
+    sandboxes: Mapping[str, Sandbox], had: Mapping[str, PlacedRecord], settled: Settled
+) -> list[Sandbox]:
     """Return the sandboxes that are not settled. There may be 100,000: what is the same Python object costs nothing."""
     return [
         sandbox
@@ -241,7 +243,7 @@ def _order(sandbox: Sandbox) -> tuple[int, float, str]:
     return -(sandbox.spec.priority if sandbox.spec else 0), sandbox.obj.created_at, sandbox.obj.uid
 
 
-def _unbound(
+def _steps_to_bind(
     sandbox: Sandbox,
     policy: Policy,
     record: PlacedRecord | None,
@@ -284,7 +286,7 @@ def _needs_its_host(sandbox: Sandbox) -> str:
     return f"it needs what is on one host ({', '.join(host_bound)}), which the scheduler does not know: write `host:`"
 
 
-def _lost(sandbox: Sandbox, record: PlacedRecord | None, losses: Losses) -> tuple[Step, ...]:
+def _steps_from_lost_host(sandbox: Sandbox, record: PlacedRecord | None, losses: Losses) -> tuple[Step, ...]:
     """Return the step that takes a sandbox from its lost host; none if it stays."""
     obj, host = sandbox.obj, host_of(sandbox.obj, UNBOUND)
     if sandbox.spec is None or sandbox.spec.host is not None or obj.deleted_at is not None:
@@ -301,7 +303,7 @@ def _lost(sandbox: Sandbox, record: PlacedRecord | None, losses: Losses) -> tupl
     return ()
 
 
-def _bound(sandbox: Sandbox, policy: Policy, record: PlacedRecord | None) -> Iterator[Step]:
+def _steps_for_scheduler(sandbox: Sandbox, policy: Policy, record: PlacedRecord | None) -> Iterator[Step]:
     """Yield the step that gives the scheduler what it does not know yet of a sandbox that has a host."""
     obj = sandbox.obj
     host = host_of(obj, UNBOUND)

@@ -128,7 +128,7 @@ def _is_to_start(instance: Instance | None) -> bool:
 def _until(snapshot: Snapshot, memo: Memo) -> float | None:
     """Return the end of the present burst of claims (Unix seconds); None: there is none."""
     latest = 0.0
-    for uid in _lately_claimed(snapshot, memo):
+    for uid in _lately_claimed_uids(snapshot, memo):
         sandbox, instance = snapshot.desired.sandboxes[uid], snapshot.instances[uid]
         if instance.state.claim.is_pending:
             latest = max(latest, snapshot.now + BURST_SECONDS)
@@ -137,7 +137,7 @@ def _until(snapshot: Snapshot, memo: Memo) -> float | None:
     return latest or None
 
 
-def _lately_claimed(snapshot: Snapshot, memo: Memo) -> set[str]:
+def _lately_claimed_uids(snapshot: Snapshot, memo: Memo) -> set[str]:
     """Return the claimed sandboxes, without those whose claims were over before the present burst."""
     instances = snapshot.instances
     sandboxes = snapshot.desired.sandboxes

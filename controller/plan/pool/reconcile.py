@@ -146,13 +146,13 @@ def _warm_members(builder: PlanBuilder, pool: Pool, instances: Iterable[Instance
     for stored in instances:
         if stored.role != WARM:
             continue
-        member = _judged(builder, pool, stored, records.get(stored.uid, stored))
+        member = _judge(builder, pool, stored, records.get(stored.uid, stored))
         shortage = builder.shortages.get(stored.uid)
         members.append(replace(member, trouble=f"QuotaExceeded: {shortage}") if shortage else member)
     return members
 
 
-def _judged(builder: PlanBuilder, pool: Pool, stored: Instance, instance: Instance) -> Member:
+def _judge(builder: PlanBuilder, pool: Pool, stored: Instance, instance: Instance) -> Member:
     """Return the state of a warm member with this record; that of an earlier pass if nothing about it changed."""
     snapshot, memo, uid = builder.snapshot, builder.memo, stored.uid
     sandbox, containers = memo.member(pool, stored), snapshot.observed.containers.get(uid)

@@ -95,7 +95,7 @@ def verdict(context: ReconcileContext) -> Verdict:
     # A network attached out-of-band is detached in this same pass.
     attached = set(container.networks) == set(networks.names(context, rendered))
     bound, recorded = container.bound, not container.unrecorded
-    compared = facts(_created(rendered.config, container), inside, networks=attached, bound=bound, recorded=recorded)
+    compared = facts(_as_created(rendered.config, container), inside, networks=attached, bound=bound, recorded=recorded)
     message = differing(compared)
     if not message and context.unconfined:
         message = f"the guard of its network is lost: {context.unconfined}"
@@ -112,7 +112,7 @@ def verdict(context: ReconcileContext) -> Verdict:
     return Verdict("False", REASON, message, compared)
 
 
-def _created(config: ContainerConfig, container: Container) -> ContainerConfig:
+def _as_created(config: ContainerConfig, container: Container) -> ContainerConfig:
     """Return the config with the id of its own that the container was created with, if its image fits any user."""
     own_user = f"{config.own_id}:{config.own_id}"
     return replace(config, user=own_user) if config.own_id and container.user == own_user else config

@@ -60,10 +60,10 @@ def _by_exit_code(exit_code: int) -> str:
 
 def _went_with_engine(container: Container, state: InstanceState, lost: tuple[float, float]) -> bool:
     """Return True if the engine stopped the container with itself, or was down when the container ended."""
-    return _unseen(container, state) or lost[0] <= container.finished_at <= lost[1]
+    return _is_end_unseen(container, state) or lost[0] <= container.finished_at <= lost[1]
 
 
-def _unseen(container: Container, state: InstanceState) -> bool:
+def _is_end_unseen(container: Container, state: InstanceState) -> bool:
     """Return True if the engine missed the end, as after a host crash: it has the end of an earlier run, or none.
 
     An end shortly before the start is no sign of that. The engine notes a start once the process runs, and an end as of

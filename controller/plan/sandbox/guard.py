@@ -49,7 +49,7 @@ def decide(context: ReconcileContext) -> Decision | None:
         return None
     failed = context.state.backoff.failure is not None and context.state.backoff.failure.count > 0
     if context.network.on_guard_lost == "stop" or (context.was_unguarded and failed):  # what can't be frozen is stopped
-        return _killed(context, container)
+        return _kill(context, container)
     if container.state is not State.RUNNING:
         return Decision(context.state, egress.UNGUARDED, message(context))
     pause = PauseContainer(
@@ -79,7 +79,7 @@ def _back(context: ReconcileContext, container: Container) -> Decision | None:
     return Decision(context.state, "Unpausing", why, (unpause,))
 
 
-def _killed(context: ReconcileContext, container: Container) -> Decision:
+def _kill(context: ReconcileContext, container: Container) -> Decision:
     """Kill it: during a grace period nothing would confine it."""
     uid, why = context.obj.uid, "the guard of its network is lost"
     actions: list[Action] = []

@@ -78,7 +78,7 @@ def repair(context: ReconcileContext, container: Container, rendered: Rendered) 
     """Bind the mounts that are missing in a running sandbox, and record whose files are kept."""
     absent_mounts = absent(context, container, rendered)
     changed_mounts = tuple(
-        mount for mount in _rules_changed(context, container, rendered) if mount not in absent_mounts
+        mount for mount in _mounts_to_record(context, container, rendered) if mount not in absent_mounts
     )
     if absent_mounts or changed_mounts:
         why = "not bound: " + ", ".join(mount.path for mount in absent_mounts) if absent_mounts else "onSuspend changed"
@@ -100,7 +100,7 @@ def _keeps_files(context: ReconcileContext) -> bool:
     return context.is_pool_member or keeps_files(context.spec)
 
 
-def _rules_changed(context: ReconcileContext, container: Container, rendered: Rendered) -> Iterator[Mount]:
+def _mounts_to_record(context: ReconcileContext, container: Container, rendered: Rendered) -> Iterator[Mount]:
     """Yield the folders in memory whose record says otherwise if their files are kept."""
     if container.state is not State.RUNNING or container.config_hash != rendered.config_hash:
         return

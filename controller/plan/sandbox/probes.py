@@ -46,8 +46,8 @@ def observe(context: ReconcileContext, container: Container, state: InstanceStat
     tallies = _tallies(context, run)
     progress = replace(
         progress,
-        started=progress.started or _passed(tallies.get("startup"), probes.startup),
-        ready=progress.ready or _passed(tallies.get("readiness"), probes.readiness),
+        started=progress.started or _has_passed(tallies.get("startup"), probes.startup),
+        ready=progress.ready or _has_passed(tallies.get("readiness"), probes.readiness),
     )
     waiting = bool(_pending(probes, progress)) and container.state is State.RUNNING
     return replace(
@@ -132,11 +132,11 @@ def _tallies(context: ReconcileContext, run: Run) -> Mapping[str, Tally]:
     return {name: tally for name, tally in probed.tallies.items() if name in current}
 
 
-def _passed(tally: Tally | None, probe: Probe | None) -> bool:
+def _has_passed(tally: Tally | None, probe: Probe | None) -> bool:
     return tally is not None and probe is not None and tally.successes >= probe.success_threshold
 
 
-def _failed(tally: Tally | None, probe: Probe | None) -> bool:
+def _has_failed(tally: Tally | None, probe: Probe | None) -> bool:
     return tally is not None and probe is not None and tally.failures >= probe.failure_threshold
 
 
@@ -159,9 +159,9 @@ def _broken(context: ReconcileContext, checked: ProbeProgress, deadline: int | N
     probes, tallies = probe_set(context), _tallies(context, checked.run)
     pending = _pending(probes, checked)
     is_starting = pending == "startup"
-    if is_starting and _failed(tallies.get("startup"), probes.startup):
+    if is_starting and _has_failed(tallies.get("startup"), probes.startup):
         return "StartFailed", f"{_in_a_row('startup', tallies['startup'])}; it is stopped"
-    if not is_starting and _failed(tallies.get("liveness"), probes.liveness):
+    if not is_starting and _has_failed(tallies.get("liveness"), probes.liveness):
         return "Killed", f"{_in_a_row('liveness', tallies['liveness'])}; it is stopped"
     last = tallies.get(pending)
     late = deadline and checked.since and not waits(context.now, checked.since + deadline, deadline)

@@ -153,8 +153,8 @@ def _keep(context: ReconcileContext) -> Decision:
     assert context.rendered is not None
     insecure = attest.decide(context)
     if context.container is None:
-        return insecure or _absent(context, context.rendered)
-    return read_first(context, insecure or _present(context, context.container, context.rendered))
+        return insecure or _decide_absent(context, context.rendered)
+    return read_first(context, insecure or _decide_present(context, context.container, context.rendered))
 
 
 def _all(context: ReconcileContext) -> tuple[Container, ...]:
@@ -219,7 +219,7 @@ def _delete(context: ReconcileContext) -> Decision:
     return Decision(context.state, "Terminating", "removing", tuple(_removals(context, containers, why)))
 
 
-def _absent(context: ReconcileContext, rendered: Rendered) -> Decision:
+def _decide_absent(context: ReconcileContext, rendered: Rendered) -> Decision:
     """Decide for a sandbox without a container: it rests, has finished, or gets one."""
     end = context.state.runs.last_end
     resting = rest_state(context)
@@ -231,7 +231,7 @@ def _absent(context: ReconcileContext, rendered: Rendered) -> Decision:
         and end is not None
         and not deaths.starts_again(end, context.spec.restart_policy)
     ):
-        return _finished(context.state, end)
+        return _decide_finished(context.state, end)
     missing = bool(context.state.runs.last.container_id) and context.state.container.template == rendered.template_hash
     why = "its container is missing" if missing else "no container yet"
     events = (context.event("ContainerMissing", "found no container, desired one", warning=True),) if missing else ()
@@ -289,7 +289,7 @@ def _make(context: ReconcileContext, rendered: Rendered, first: tuple[Action, ..
     return Decision(state, reason, message, tuple(actions))
 
 
-def _present(context: ReconcileContext, container: Container, rendered: Rendered) -> Decision:
+def _decide_present(context: ReconcileContext, container: Container, rendered: Rendered) -> Decision:
     """Decide for a sandbox with its container: keep, repair or replace it."""
     if container.state is State.REMOVING:
         until = context.now + _REMOVING_RETRY_SECONDS
@@ -304,7 +304,7 @@ def _present(context: ReconcileContext, container: Container, rendered: Rendered
         return _replace(context, container, rendered, "the engine calls its container dead")
     repaired = _repair(context, container, rendered)
     run_state = _run_state(replace_if_changed(context, state=repaired.state), container, rendered)
-    return _joined(repaired, run_state)
+    return _join(repaired, run_state)
 
 
 def _replace(context: ReconcileContext, container: Container, rendered: Rendered, why: str) -> Decision:
@@ -455,7 +455,7 @@ def _start(context: ReconcileContext, container: Container, rendered: Rendered) 
     if has_ended and end is not None and context.spec is not None:
         if not deaths.starts_again(end, context.spec.restart_policy):
             state = replace(state, runs=replace(state.runs, finished=rendered.template_hash))
-            return files.save(context, container, _finished(state, end))
+            return files.save(context, container, _decide_finished(state, end))
         due = deaths.start_due(end, state.runs.crashes)
         if waits(context.now, due, CRASH_LONGEST_SECONDS):
             return Decision(state, "CrashLoopBackOff", _end_text(state), until=due)
@@ -492,7 +492,7 @@ def _start(context: ReconcileContext, container: Container, rendered: Rendered) 
     return replace(decision, events=(*decision.events, *events), drift=tuple(fields))
 
 
-def _finished(state: InstanceState, end: Termination) -> Decision:
+def _decide_finished(state: InstanceState, end: Termination) -> Decision:
     return Decision(state, end.reason, deaths.exit_text(end.exit_code), finished=True)
 
 
@@ -501,7 +501,7 @@ def _end_text(state: InstanceState) -> str:
     return "" if end is None else f"{end.reason}: {deaths.exit_text(end.exit_code)}"
 
 
-def _joined(repaired: Decision, decision: Decision) -> Decision:
+def _join(repaired: Decision, decision: Decision) -> Decision:
     """Return one decision of an in-place repair and the run state: repairs first, the earlier of two wakes."""
     wakes = [wake for wake in (repaired.until, decision.until) if wake is not None]
     return replace_if_changed(

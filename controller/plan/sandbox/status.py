@@ -150,23 +150,23 @@ def _termination(end: Termination) -> dict[str, Any]:
 def conditions(context: ReconcileContext, decision: Decision) -> Iterator[Condition]:
     """Yield all conditions, in the order of api.md. A sandbox without an agent has none of an agent."""
     yield _ready(context, decision)
-    yield _accepted(context)
-    yield _scheduled(decision)
-    yield _provisioned(context, decision)
-    yield _resized(context, decision)
+    yield _accepted_condition(context)
+    yield _scheduled_condition(decision)
+    yield _provisioned_condition(context, decision)
+    yield _resized_condition(context, decision)
     yield disk_limit.condition(context)
     yield networks.condition(context)
     yield attest.condition(context)
     yield from agent.condition(context)
     yield from models.condition(context)
     yield from files.condition(context)
-    yield _outdated(context)
-    yield _suspended(context, decision)
+    yield _outdated_condition(context)
+    yield _suspended_condition(context, decision)
     yield Condition("Finished", "True", decision.reason, decision.message) if decision.finished else _NOT_FINISHED
-    yield _degraded(context, decision)
+    yield _degraded_condition(context, decision)
 
 
-def _scheduled(decision: Decision) -> Condition:
+def _scheduled_condition(decision: Decision) -> Condition:
     if decision.reason in WITHHELD:
         return Condition("Scheduled", "False", decision.reason, decision.message)
     return decision.scheduled or _ASSIGNED
@@ -205,7 +205,7 @@ def _interrupts(decision: Decision) -> bool:
     return decision.reason in _INTERRUPTIONS
 
 
-def _accepted(context: ReconcileContext) -> Condition:
+def _accepted_condition(context: ReconcileContext) -> Condition:
     """Return the condition Accepted: its spec may run, and within the quotas."""
     if context.above_quota:  # it keeps running, and is restarted; it gets no capacity that it does not hold
         return Condition("Accepted", "False", "QuotaExceeded", context.above_quota)
@@ -216,7 +216,7 @@ def _accepted(context: ReconcileContext) -> Condition:
     )
 
 
-def _provisioned(context: ReconcileContext, decision: Decision) -> Condition:
+def _provisioned_condition(context: ReconcileContext, decision: Decision) -> Condition:
     """Return the condition Provisioned: its container is the one of its template."""
     if context.blind:
         return Condition("Provisioned", "Unknown", decision.reason, decision.message)
@@ -228,7 +228,7 @@ def _provisioned(context: ReconcileContext, decision: Decision) -> Condition:
     return _CREATED
 
 
-def _resized(context: ReconcileContext, decision: Decision) -> Condition:
+def _resized_condition(context: ReconcileContext, decision: Decision) -> Condition:
     """Return the condition Resized: its limits are in force, or why they are not yet."""
     container, rendered = context.container, context.rendered
     if context.blind:
@@ -252,7 +252,7 @@ def _resized(context: ReconcileContext, decision: Decision) -> Condition:
     return Condition("Resized", "False", "Infeasible" if failure.terminal else "Deferred", failure.message)
 
 
-def _outdated(context: ReconcileContext) -> Condition:
+def _outdated_condition(context: ReconcileContext) -> Condition:
     """Return the condition Outdated: its next start will render it otherwise."""
     container, rendered = context.container, context.rendered
     if container is None or rendered is None:
@@ -263,7 +263,7 @@ def _outdated(context: ReconcileContext) -> Condition:
     return Condition("Outdated", "True", "RenderedDifferently", message)
 
 
-def _suspended(context: ReconcileContext, decision: Decision) -> Condition:
+def _suspended_condition(context: ReconcileContext, decision: Decision) -> Condition:
     """Return the condition Suspended, with the code contexts that ended by it."""
     ended_names = contexts.ended_contexts(context)
     if decision.reason in idle.REASONS and not decision.delete:
@@ -277,7 +277,7 @@ def _suspended(context: ReconcileContext, decision: Decision) -> Condition:
     )
 
 
-def _degraded(context: ReconcileContext, decision: Decision) -> Condition:
+def _degraded_condition(context: ReconcileContext, decision: Decision) -> Condition:
     """Return the Degraded condition: the failure that keeps recurring."""
     state = decision.state
     if decision.reason == "CrashLoopBackOff":

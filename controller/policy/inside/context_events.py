@@ -174,7 +174,7 @@ def _texts(event: Mapping[str, Any], *names: str) -> dict[str, str] | None:
     return {name: str(text)[: _TEXTS[name]] for name, text in texts.items()}
 
 
-def _started(event: Mapping[str, Any]) -> Mapping[str, Any] | None:
+def _started_fields(event: Mapping[str, Any]) -> Mapping[str, Any] | None:
     context, language, fresh = event.get("context"), event.get("language"), event.get("fresh")
     texts = [event.get(name) for name in ("engine", "reason", "lost")]
     if not isinstance(context, str) or not _CONTEXT_NAME.fullmatch(context) or language not in LANGUAGES:
@@ -229,7 +229,7 @@ def _done(event: Mapping[str, Any]) -> Mapping[str, Any] | None:
 
 
 _FIELDS = {
-    "started": _started,
+    "started": _started_fields,
     "stdout": _text,
     "stderr": _text,
     "result": _result,

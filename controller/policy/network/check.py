@@ -48,7 +48,7 @@ def check(host: str, port: int, reach: Reach) -> Verdict:
         return Verdict(False, f"level {reach.level}: no network", message)
     if reach.mode == "public":
         return _public(host, reach)
-    return _sealed(host, port, reach)
+    return _check_sealed(host, port, reach)
 
 
 def _peer(host: str, reach: Reach) -> Verdict:
@@ -68,7 +68,7 @@ def _public(host: str, reach: Reach) -> Verdict:
     return Verdict(True, rule, "if the name resolves to a public address: the guard drops all others")
 
 
-def _sealed(host: str, port: int, reach: Reach) -> Verdict:
+def _check_sealed(host: str, port: int, reach: Reach) -> Verdict:
     if port not in _PORTS:
         return Verdict(False, "ports of the proxy", f"port {port} is not reached: HTTP on 80 and TLS on 443 alone")
     if _literal(host) is not None:

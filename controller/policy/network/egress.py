@@ -226,12 +226,12 @@ def squid_conf(hosts: Collection[str], credentials: Sequence[HostCredential] = (
         names="\n".join(_acls(hosts)),
         upstream=_UPSTREAM.format(host=host, port=port) if upstream else "",
         certificate=f"tls-cert={_CERTIFICATE}" if credentials else own_certificate,
-        guarded="".join(f"{rule}\n" for rule in _guarded(credentials)),
+        guarded="".join(f"{rule}\n" for rule in _credential_rules(credentials)),
         decrypted="ssl_bump bump first decrypted_host\n" if credentials else "",
     )
 
 
-def _guarded(credentials: Sequence[HostCredential]) -> Iterator[str]:
+def _credential_rules(credentials: Sequence[HostCredential]) -> Iterator[str]:
     """Yield the rules for hosts with credentials.
 
     A tunnel to such a host is decrypted, and each request in it is sent to the host that it names, over TLS and after a

@@ -55,11 +55,11 @@ def entry(
         name=name,
         uid=uid,
         outcome=outcome,
-        detail=_traced(detail or {}),
+        detail=_with_trace(detail or {}),
     )
 
 
-def _traced(detail: Mapping[str, Any]) -> Mapping[str, Any]:
+def _with_trace(detail: Mapping[str, Any]) -> Mapping[str, Any]:
     trace = current_trace()
     return {**detail, "traceId": trace} if trace else detail
 
@@ -186,7 +186,7 @@ class Recorder:
         )
         if allowed:
             self._later(audit_entry, "use")
-        elif bounded := self._bounded(audit_entry):
+        elif bounded := self._bound_refusal(audit_entry):
             self._later(bounded, "refusal")
 
     def flush(self) -> None:
@@ -218,14 +218,14 @@ class Recorder:
         """Record a refusal, up to a limit a minute. A failing store is only logged."""
         self._refuse(self._of(ask, ask.sub or ask.verb, "refused", {"reason": why[:_MOST_REASON_LETTERS]}))
 
-    def unknown(self, source: str, why: str) -> None:
+    def record_unknown(self, source: str, why: str) -> None:
         """Record a failed authentication."""
         now, detail = self._clock.now(), {"reason": why[:_MOST_REASON_LETTERS]}
-        audit_entry = AuditEntry(now, "unknown", source, "authenticate", outcome="refused", detail=_traced(detail))
+        audit_entry = AuditEntry(now, "unknown", source, "authenticate", outcome="refused", detail=_with_trace(detail))
         self._refuse(audit_entry)
 
     def _refuse(self, audit_entry: AuditEntry) -> None:
-        bounded = self._bounded(audit_entry)
+        bounded = self._bound_refusal(audit_entry)
         if bounded is None:
             return
         try:
@@ -235,12 +235,12 @@ class Recorder:
             return
         self._meter.count("paddock_audit_events_total", category="refusal")
 
-    def _bounded(self, audit_entry: AuditEntry) -> AuditEntry | None:
+    def _bound_refusal(self, audit_entry: AuditEntry) -> AuditEntry | None:
         """Return a refusal as it is recorded; None: there were too many this minute."""
         remaining = self._remaining(audit_entry)
         if remaining == 0:
             return replace(
-                audit_entry, detail=_traced({"more": "further refusals within this minute are not recorded"})
+                audit_entry, detail=_with_trace({"more": "further refusals within this minute are not recorded"})
             )
         return audit_entry if remaining > 0 else None
 

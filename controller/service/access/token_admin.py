@@ -59,7 +59,7 @@ class TokenAdmin:
             revoked_token = self._tokens.revoke(name, self._clock.now(), self._entry("revoke", name))
         if revoked_token is None:
             raise errors.NotFound(f"there is no token `{name}` to revoke; `paddock token list` lists them", name=name)
-        self._lifetimes.revoked(revoked_token.id)
+        self._lifetimes.mark_revoked(revoked_token.id)
         _log.info("token revoked", token=name, id=revoked_token.id, by=asking.name if asking else "paddock")
         return revoked_token
 

@@ -26,7 +26,7 @@ class TokenExpirations:
         self._revoked: set[str] = set()
         self._followers: defaultdict[str, set[Callable[[], None]]] = defaultdict(set)
 
-    def revoked(self, token_id: str) -> None:
+    def mark_revoked(self, token_id: str) -> None:
         """Mark a token as revoked, and wake its followers."""
         with self._lock:
             self._revoked.add(token_id)  # kept: a request may have authenticated just before
@@ -55,7 +55,7 @@ class TokenExpirations:
                 token.id for token in stored_tokens if token.revoked_at is not None and token.id in self._followers
             ]
         for token_id in revoked_ids:
-            self.revoked(token_id)
+            self.mark_revoked(token_id)
 
     def follow(self, token_id: str, wake: Callable[[], None]) -> Callable[[], None]:
         """Call `wake`, from any thread, when the token is revoked, until the result is called."""

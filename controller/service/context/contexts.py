@@ -226,13 +226,13 @@ class Contexts:
         """Return the error of an answer that is a refusal."""
         return _refusal(place.obj, status, _body(place.obj, answer))
 
-    def answered(self, place: _Place) -> None:
+    def note_answer(self, place: _Place) -> None:
         """Note that the agent answers."""
-        self._calls.answered(place.obj)
+        self._calls.note_answer(place.obj)
 
-    def failed(self, place: _Place, error: AgentError) -> errors.ServiceError:
+    def note_failure(self, place: _Place, error: AgentError) -> errors.ServiceError:
         """Note that the agent did not answer; return the error for the caller."""
-        self._calls.failed(place.obj, place.container, error)
+        self._calls.note_failure(place.obj, place.container, error)
         kind = AgentTimeout if error.kind == "TimedOut" else AgentUnavailable
         return kind(f"{error}; {_ADVICE}")
 
@@ -251,8 +251,8 @@ class Contexts:
                 status, _ = answer.head()
                 body = _body(place.obj, answer)
         except AgentError as error:
-            raise self.failed(place, error) from error
-        self._calls.answered(place.obj)
+            raise self.note_failure(place, error) from error
+        self._calls.note_answer(place.obj)
         if status not in (200, 201):
             raise _refusal(place.obj, status, body)
         return body
@@ -261,7 +261,7 @@ class Contexts:
         try:
             return self._calls.ask(place.obj, place.container, place.port, request, seconds=seconds)
         except AgentError as error:
-            raise self.failed(place, error) from error
+            raise self.note_failure(place, error) from error
 
     def _bounds(self, place: _Place) -> dict[str, int]:
         """Return the number of contexts that there may be, and of threads that libraries of one should use."""
@@ -382,10 +382,10 @@ class ContextStream(Iterator[Chunk]):
                 yield from reader.feed(data)
                 if time.monotonic() > self._deadline:
                     raise AgentError("TimedOut", f"the agent of sandbox `{self._obj.name}` did not end it in time")
-            self._contexts.answered(place)
+            self._contexts.note_answer(place)
         except AgentError as error:
             if not self._closed:
-                raise self._contexts.failed(place, error) from error
+                raise self._contexts.note_failure(place, error) from error
         except ValueError as error:
             raise _nonsense(self._obj, str(error)) from error
 

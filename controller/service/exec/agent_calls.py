@@ -97,7 +97,7 @@ class AgentCalls:
                 return self._agents.ask(container, port, request, seconds=seconds)
             except AgentError as error:
                 if error.kind != "NotListening" or time.monotonic() >= deadline:
-                    self.failed(obj, container, error)
+                    self.note_failure(obj, container, error)
                     raise
             pause.wait(_RETRY_SECONDS)
 
@@ -117,7 +117,7 @@ class AgentCalls:
         Raises AgentError if it may have begun and its answer is none.
         """
         port = self.port(obj, container) if sum(map(len, stdin)) <= _STDIN_BYTES else None
-        if port is None or self._skipped(obj, container):
+        if port is None or self._is_skipped(obj, container):
             return None
         started = time.monotonic()
         try:
@@ -125,14 +125,14 @@ class AgentCalls:
                 container, port, command, env=env, working_dir=working_dir, stdin=b"".join(stdin), **limits
             )
         except AgentError as error:
-            self.counted("exec", "unavailable" if error.begun else "refused", time.monotonic() - started)
+            self.count("exec", "unavailable" if error.begun else "refused", time.monotonic() - started)
             if error.kind != "Refused":
-                self._failed(obj, container, error, _STALLED_SKIP_SECONDS if error.begun else _SKIP_SECONDS)
+                self._note_failure(obj, container, error, _STALLED_SKIP_SECONDS if error.begun else _SKIP_SECONDS)
             if error.begun:
                 raise
             return None
-        self.answered(obj)
-        self.counted("exec", "ok", time.monotonic() - started)
+        self.note_answer(obj)
+        self.count("exec", "ok", time.monotonic() - started)
         return stream
 
     def orphans(self, obj: StoredObject, container: Container) -> Sequence[LeftExec]:
@@ -173,24 +173,24 @@ class AgentCalls:
         """Return the metrics' outcome of a failed call."""
         return _OUTCOMES.get(error.kind, "unavailable")
 
-    def counted(self, tool: str, outcome: Outcome, seconds: float) -> None:
+    def count(self, tool: str, outcome: Outcome, seconds: float) -> None:
         """Count a call."""
         self._meter.count("paddock_agent_calls_total", tool=tool, outcome=outcome)
         self._meter.observe("paddock_agent_call_duration_seconds", seconds, tool=tool)
 
-    def answered(self, obj: StoredObject) -> None:
+    def note_answer(self, obj: StoredObject) -> None:
         """Note that the agent answers; the first time after a failure it is an event."""
         with self._lock:
             failure = self._failures.pop(obj.uid, None) if self._failures else None
         if failure is not None and failure.recorded_at:
             self._record(obj, "Normal", "AgentAnswers", "the agent answers again")
 
-    def failed(self, obj: StoredObject, container: Container, error: AgentError) -> None:
+    def note_failure(self, obj: StoredObject, container: Container, error: AgentError) -> None:
         """Note that the agent does not answer. A time-out of the call itself says nothing about the agent."""
         if error.kind != "TimedOut":
-            self._failed(obj, container, error, _SKIP_SECONDS)
+            self._note_failure(obj, container, error, _SKIP_SECONDS)
 
-    def _failed(self, obj: StoredObject, container: Container, error: AgentError, skip_seconds: float) -> None:
+    def _note_failure(self, obj: StoredObject, container: Container, error: AgentError, skip_seconds: float) -> None:
         now, run = time.monotonic(), container.run
         with self._lock:
             failure = self._failures.get(obj.uid)
@@ -205,7 +205,7 @@ class AgentCalls:
             message = f"{error}; commands take the engine's way meanwhile"
             self._record(obj, "Warning", "AgentNotAnswering", message)
 
-    def _skipped(self, obj: StoredObject, container: Container) -> bool:
+    def _is_skipped(self, obj: StoredObject, container: Container) -> bool:
         failure = self._failures.get(obj.uid)
         return failure is not None and failure.run == container.run and time.monotonic() < failure.skip_until
 

@@ -59,7 +59,7 @@ class Relay:
                 raise item
             yield chunks
 
-    async def opened(self) -> Iterator[Chunk] | None:
+    async def until_open(self) -> Iterator[Chunk] | None:
         """Wait until the stream is open and return it; None if it can't be opened."""
         await self._opened.wait()
         return self._source
@@ -68,7 +68,7 @@ class Relay:
         """Return an error that comes first and that soon; any other first item is kept for the reader."""
         try:
             async with asyncio.timeout(seconds):
-                await self._filled()
+                await self._wait_for_items()
         except TimeoutError:
             return None
         with self._changed:
@@ -89,7 +89,7 @@ class Relay:
 
     async def _take_items(self) -> list[_Item]:
         """Wait for items, and take all that are there."""
-        await self._filled()
+        await self._wait_for_items()
         with self._changed:
             items = list(self._items)
             self._items.clear()
@@ -97,7 +97,7 @@ class Relay:
             self._changed.notify_all()
         return items
 
-    async def _filled(self) -> None:
+    async def _wait_for_items(self) -> None:
         """Wait until there are items."""
         while True:
             with self._changed:

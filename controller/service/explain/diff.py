@@ -117,15 +117,16 @@ class Diff:
         if delete and as_set.name:
             raise errors.BadRequest("a deletion has no apply set; leave out one of the two")
         differences = [
-            _difference(*pair, delete=delete) for pair in self._compared(sources, namespace, as_set, replaces)
+            _difference(*pair, delete=delete) for pair in self._compare(sources, namespace, as_set, replaces)
         ]
         if delete:
             differences = [
-                difference if difference.before is None else self._deleted(difference) for difference in differences
+                difference if difference.before is None else self._with_deletion(difference)
+                for difference in differences
             ]
-        return self._planned(differences) if plan else differences
+        return self._forecast(differences) if plan else differences
 
-    def _compared(
+    def _compare(
         self, sources: Sequence[Source], namespace: str | None, as_set: ApplySet, replaces: bool
     ) -> Sequence[tuple[Applied, StoredObject | None]]:
         """Return the results of apply with the objects stored now, of the same revision."""
@@ -140,14 +141,14 @@ class Diff:
                 ]
         raise errors.Conflict("the objects changed during the comparison; try again")
 
-    def _deleted(self, difference: Difference) -> Difference:
+    def _with_deletion(self, difference: Difference) -> Difference:
         """Return the object with its deletion requested."""
         assert difference.before is not None
         return replace(
             difference, after=replace(difference.before, deleted_at=difference.before.deleted_at or self._clock.now())
         )
 
-    def _planned(self, differences: Sequence[Difference]) -> list[Difference]:
+    def _forecast(self, differences: Sequence[Difference]) -> list[Difference]:
         """Return the differences with their forecasts: a plan of the last snapshot with all of them in it."""
         numbered = [_with_uid(difference, f"{_NEW_UID}-{at}") for at, difference in enumerate(differences)]
         if elsewhere := self._elsewhere(numbered):
@@ -156,7 +157,7 @@ class Diff:
                 for difference in numbered
                 if difference.after is None or difference.after.uid not in elsewhere
             ]
-            planned = iter(self._planned(local_differences) if local_differences else ())
+            planned = iter(self._forecast(local_differences) if local_differences else ())
             return [
                 _with_forecasts(difference, elsewhere, {})
                 if difference.after and difference.after.uid in elsewhere
@@ -196,7 +197,7 @@ class Diff:
         forecasts, after = forecast_all(world, desired.keys() | pools.keys(), policy)
         quota_movements = tuple(movements(before, after))
         return [
-            _bounded(_with_forecasts(difference, forecasts, {**desired, **pools}), quota_movements)
+            _bound(_with_forecasts(difference, forecasts, {**desired, **pools}), quota_movements)
             for difference in numbered
         ]
 
@@ -275,7 +276,7 @@ def _quotas(differences: Sequence[Difference]) -> Iterator[StoredQuota]:
             yield stored_quota(difference.after)
 
 
-def _bounded(difference: Difference, quota_movements: Sequence[Movement]) -> Difference:
+def _bound(difference: Difference, quota_movements: Sequence[Movement]) -> Difference:
     obj = difference.after or difference.before
     mine = ("", obj.namespace) if obj is not None else ()
     return replace(difference, quotas=tuple(movement for movement in quota_movements if movement.namespace in mine))

@@ -28,7 +28,7 @@ class Context:
 
     def _read(self, archive: bytes) -> None:
         reader = Reader(io.BytesIO(archive).read)
-        self._entries = [(entry, b"".join(reader.pieces())) for entry in _checked(reader)]
+        self._entries = [(entry, b"".join(reader.pieces())) for entry in _check(reader)]
 
     def text(self, path: str) -> str | None:
         """Return a file's text; None if there is none. Raises BadRequest for one that is not text."""
@@ -66,7 +66,7 @@ def streamed(archive: Iterator[bytes], dockerfile: str, limit_bytes: int) -> Ite
     Raises BadRequest as soon as something in it can't be used, and TooLarge.
     """
     buffer = bytearray()
-    for piece in _packed(archive, dockerfile, limit_bytes):
+    for piece in _pack(archive, dockerfile, limit_bytes):
         buffer += piece
         if len(buffer) >= PIECE_BYTES:
             yield bytes(buffer)
@@ -74,11 +74,11 @@ def streamed(archive: Iterator[bytes], dockerfile: str, limit_bytes: int) -> Ite
     yield bytes(buffer)
 
 
-def _packed(archive: Iterator[bytes], dockerfile: str, limit_bytes: int) -> Iterator[bytes]:
+def _pack(archive: Iterator[bytes], dockerfile: str, limit_bytes: int) -> Iterator[bytes]:
     total = 0
     reader = Reader(_reading(archive))
     try:
-        for entry in _checked(reader):
+        for entry in _check(reader):
             if entry.name == DOCKERFILE.encode():
                 continue
             total += entry.size
@@ -92,7 +92,7 @@ def _packed(archive: Iterator[bytes], dockerfile: str, limit_bytes: int) -> Iter
     yield from _ending(dockerfile.encode())
 
 
-def _checked(reader: Reader) -> Iterator[Entry]:
+def _check(reader: Reader) -> Iterator[Entry]:
     """Yield the entries with plain names. Raises TarError or Unsafe."""
     count = 0
     for entry in reader:

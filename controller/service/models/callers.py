@@ -24,7 +24,7 @@ class ModelCallers:
         try:
             caller = self._identify.token(token, _SOURCE)
         except errors.Unauthorized as error:
-            self._recorder.unknown(_SOURCE, str(error))
+            self._recorder.record_unknown(_SOURCE, str(error))
             raise
         ask = AccessRequest("use", "Provider", namespace, "", "v1")
         decision = decide(caller, ask)

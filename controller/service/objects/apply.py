@@ -89,10 +89,10 @@ class Apply:
         check_turn(*(source.text for source in sources))
         if any(source.compose is not None for source in sources):
             as_set = replace(as_set, project_in=namespace or DEFAULT_NAMESPACE)
-        with _refusals_counted(self._meter):
+        with _count_refusals(self._meter):
             documents = self._read(sources, namespace, as_set)
         applied: list[Applied] = []
-        counted = _refusals_counted(self._meter)
+        counted = _count_refusals(self._meter)
         with suppress(_DryRun), counted, self._pipeline.transaction() as writing:
             pending, problems, conflicts = self._decide(writing, documents, as_set, replaces=replaces)
             if problems and not (as_set.prune and len(pending) == len(documents)):
@@ -109,7 +109,7 @@ class Apply:
             if conflicts or refusals:
                 raise _conflict([*conflicts, *refusals])
             answer_objects = [write.obj for write in pending] if dry_run else stored
-            applied = [*map(_applied, pending, answer_objects), *map(self._pruned, pruned)]
+            applied = [*map(_applied_result, pending, answer_objects), *map(self._pruned_result, pruned)]
             if dry_run:
                 raise _DryRun
         if dry_run:
@@ -127,7 +127,7 @@ class Apply:
                 )
         return applied
 
-    def _pruned(self, obj: StoredObject) -> Applied:
+    def _pruned_result(self, obj: StoredObject) -> Applied:
         kind = self._pipeline.registry.by_name(obj.kind)
         assert kind is not None, "only objects of known kinds are pruned"
         return Applied(kind, obj, "pruned", write=True)
@@ -200,7 +200,7 @@ class Apply:
             conflicts += set_conflicts
             if set_conflicts:
                 continue
-            spec, wrong = writing.admitted(document, _merged_spec(document, current, replaces=replaces), document.text)
+            spec, wrong = writing.admit(document, _merged_spec(document, current, replaces=replaces), document.text)
             problems += wrong
             if spec is not None:
                 obj = as_set.member(_laid_over(writing, document, current, spec, replaces=replaces))
@@ -225,7 +225,7 @@ class Apply:
 
 
 @contextmanager
-def _refusals_counted(meter: Meter) -> Iterator[None]:
+def _count_refusals(meter: Meter) -> Iterator[None]:
     """Count a request that is refused as a whole."""
     try:
         yield
@@ -243,7 +243,7 @@ def _annotated(document: Document, current: StoredObject | None, obj: StoredObje
         yield document.problem(("metadata", "annotations"), message)
 
 
-def _applied(pending: PendingWrite, answer_object: StoredObject) -> Applied:
+def _applied_result(pending: PendingWrite, answer_object: StoredObject) -> Applied:
     """Return the result of one document; `answer_object` is its object in the answer."""
     kind, current = pending.target.kind, pending.current
     if current is None:
@@ -286,7 +286,7 @@ def _laid_over(
     if document.owner_references:
         sent["metadata"]["ownerReferences"] = sent_references(document)
     if current is None:
-        return writing.created(document, spec, last_applied=sent)
+        return writing.new_object(document, spec, last_applied=sent)
     if replaces:
         names = sent["metadata"]
         return with_spec(document.kind, current, spec, labels=names["labels"], annotations=names["annotations"])

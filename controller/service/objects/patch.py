@@ -58,7 +58,7 @@ class Patch:
             if current is None:
                 raise not_found(kind, namespace, name)
             try:
-                pending = _patched(writing, kind, current, body, type_)
+                pending = _patch(writing, kind, current, body, type_)
             except RecursionError as error:
                 raise errors.BadRequest("the patch is nested too deeply; send fewer levels") from error
             patched = pending.obj
@@ -77,7 +77,7 @@ class Patch:
         return cast("PatchableSource", self._sources[kind.name]).unpatched(name) if kind.patchable else None
 
 
-def _patched(writing: WriteTransaction, kind: Kind, current: StoredObject, body: Any, type_: PatchType) -> PendingWrite:
+def _patch(writing: WriteTransaction, kind: Kind, current: StoredObject, body: Any, type_: PatchType) -> PendingWrite:
     """Return the patched object, checked and admitted. Raises Invalid with every problem."""
     before = serialize.obj(current)
     if type_ == "merge" and isinstance(body, Mapping) and "spec" in body:
@@ -90,13 +90,13 @@ def _patched(writing: WriteTransaction, kind: Kind, current: StoredObject, body:
     references = _mutable(metadata.get("ownerReferences") or ())
     target = Referrer(kind, current.namespace, current.name, tuple(references))
     wrong = _schema_problems(kind, current, spec)
-    normal, refusals = (None, wrong) if wrong else writing.admitted(target, spec)
+    normal, refusals = (None, wrong) if wrong else writing.admit(target, spec)
     problems += refusals
     if problems or normal is None:
         raise errors.invalid(problems)
     obj = with_spec(kind, patch_metadata.with_metadata(current, metadata), normal, finalizers=finalizers)
     changes_owners = references != _mutable(current.owner_references)
-    return writing.checked(PendingWrite(target, current, obj), resolve_owners=changes_owners)
+    return writing.check(PendingWrite(target, current, obj), resolve_owners=changes_owners)
 
 
 def _mutable(value: Any) -> Any:
@@ -160,12 +160,12 @@ def _schema_problems(kind: Kind, current: StoredObject, spec: Mapping[str, Any])
     try:
         kind.spec.model_validate(spec, by_alias=True, by_name=False)
     except ValidationError as error:
-        stored = {field_text(("spec", *path)) for path in _unknown(kind, current.spec)}
+        stored = {field_text(("spec", *path)) for path in _unknown_fields(kind, current.spec)}
         return [problem for problem in model_problems(kind.spec, error, "spec", spec) if problem.field not in stored]
     return []
 
 
-def _unknown(kind: Kind, spec: Mapping[str, Any]) -> set[tuple[str | int, ...]]:
+def _unknown_fields(kind: Kind, spec: Mapping[str, Any]) -> set[tuple[str | int, ...]]:
     try:
         kind.spec.model_validate(spec, by_alias=True, by_name=False)
     except ValidationError as error:

@@ -115,7 +115,7 @@ class WriteTransaction:
         """Admit by these security profiles too: they are about to be written in this transaction."""
         self._profiles = profiles_in(self.transaction, pending_objects)
 
-    def admitted(
+    def admit(
         self, target: WriteTarget, spec: Mapping[str, Any], text: Callable[[Path], str] = lambda _path: ""
     ) -> tuple[Normal | None, list[Problem]]:
         """Return the normalized spec, and every problem that the schema or the policy finds.
@@ -137,7 +137,7 @@ class WriteTransaction:
         refusals = self._rules.admit(target.kind, normal.model, namespace, name, self._profiles)
         return normal, [target.problem(field_path(field), message) for field, message in refusals]
 
-    def created(
+    def new_object(
         self, document: Document, spec: Normal, *, last_applied: Mapping[str, Any] | None = None
     ) -> StoredObject:
         """Return the new object of a document, with a uid of its own."""
@@ -213,7 +213,7 @@ class WriteTransaction:
     def _hosts(self) -> KnownHosts:
         return KnownHosts(self.transaction, self._rules.store.leases, self._rules.place)
 
-    def checked(self, pending: PendingWrite, *, resolve_owners: bool = True) -> PendingWrite:
+    def check(self, pending: PendingWrite, *, resolve_owners: bool = True) -> PendingWrite:
         """Return a single write with its owners resolved. Raises Invalid for its owners or its quotas."""
         problems: list[Problem] = []
         if resolve_owners:

@@ -42,11 +42,11 @@ class Write:
             raise errors.BadRequest("resourceVersion and uid are given by the server; leave them out to create")
         with self._pipeline.transaction() as writing:
             writing.read_ahead([document])
-            spec = _admitted(writing, document)
+            spec = _admit(writing, document)
             if writing.transaction.get(*document.key) is not None:
                 text = f"{kind.plural} `{document.name}` already exists"
                 raise errors.AlreadyExists(text, kind=kind.plural, name=document.name)
-            pending = writing.checked(PendingWrite(document, None, writing.created(document, spec)))
+            pending = writing.check(PendingWrite(document, None, writing.new_object(document, spec)))
             if dry_run:
                 return pending.obj
             [stored] = writing.put([pending])
@@ -78,14 +78,14 @@ class Write:
             raise errors.invalid([document.problem(path, text)])
         with self._pipeline.transaction() as writing:
             writing.read_ahead([document])
-            spec = _admitted(writing, document)
+            spec = _admit(writing, document)
             current = writing.transaction.get(*document.key)
             if current is None:
                 raise not_found(kind, namespace, name)
             _check_current(document, current)
             labels, annotations = without_nulls(dict(document.labels)), without_nulls(dict(document.annotations))
             obj = with_spec(kind, current, spec, labels=labels, annotations=annotations)
-            pending = writing.checked(PendingWrite(document, current, obj))
+            pending = writing.check(PendingWrite(document, current, obj))
             if dry_run:
                 return pending.obj
             [stored] = writing.put([pending])
@@ -110,9 +110,9 @@ class Write:
         _log.info(event, object=str(stored.ref), generation=stored.generation, by=written_by)
 
 
-def _admitted(writing: WriteTransaction, document: Document) -> Normal:
+def _admit(writing: WriteTransaction, document: Document) -> Normal:
     """Return the body's spec. Raises Invalid with every problem."""
-    spec, problems = writing.admitted(document, without_nulls(document.spec), document.text)
+    spec, problems = writing.admit(document, without_nulls(document.spec), document.text)
     if problems or spec is None:
         raise errors.invalid(problems)
     return spec

@@ -89,7 +89,7 @@ class SandboxAgent:
     def record_end(self, ask: AccessRequest, stream: "AgentStream") -> None:
         """Count a call that has ended, and record its outcome and duration. Does not block."""
         seconds = time.monotonic() - stream.began
-        self._calls.counted(stream.call.tool, stream.outcome, seconds)
+        self._calls.count(stream.call.tool, stream.outcome, seconds)
         detail = {"tool": stream.call.tool, "ended": stream.outcome, "durationSeconds": round(seconds, 3)}
         self._recorder.record_end(ask, detail)
 
@@ -150,7 +150,7 @@ class AgentStream(Iterator[Chunk]):
         return self._closed and not self._whole
 
     def close(self) -> None:
-        """See the class."""
+        """Cancel what was called, from any thread."""
         self._closed = True
         if self._answer is not None:
             self._answer.close()
@@ -163,24 +163,24 @@ class AgentStream(Iterator[Chunk]):
             self.outcome = "refused"
             raise errors.of_stream(error) from error
         except AgentError as error:
-            raise self._failed(error) from error
+            raise self._error_of(error) from error
         try:
             if self._closed:
                 return
-            yield from self._passed(self._answer, f"{obj.kind.lower()} `{obj.name}`")
+            yield from self._pass_on(self._answer, f"{obj.kind.lower()} `{obj.name}`")
             if self._closed:
                 return
             self._whole = True
-            self._calls.answered(obj)
+            self._calls.note_answer(obj)
         except AgentError as error:
             if self._closed:
                 return
-            self._calls.failed(obj, container, error)
-            raise self._failed(error) from error
+            self._calls.note_failure(obj, container, error)
+            raise self._error_of(error) from error
         finally:
             self.close()
 
-    def _passed(self, answer: AgentAnswer, subject: str) -> Iterator[Chunk]:
+    def _pass_on(self, answer: AgentAnswer, subject: str) -> Iterator[Chunk]:
         beginning = f"what listens on the agent's port in {subject} answered with"
         status, headers = answer.head()
         kind = headers.get("content-type", "").partition(";")[0].strip().lower()
@@ -197,7 +197,7 @@ class AgentStream(Iterator[Chunk]):
         if not self._closed:  # else reading ended because of that
             self.outcome = "ok" if status < 400 else "refused"
 
-    def _failed(self, error: AgentError) -> errors.ServiceError:
+    def _error_of(self, error: AgentError) -> errors.ServiceError:
         self.outcome = self._calls.outcome_of(error)
         kind = AgentTimeout if error.kind == "TimedOut" else AgentUnavailable
         return kind(f"{error}; {_ADVICE}")

@@ -56,11 +56,11 @@ class Work:
 
     def send(self, data: bytes) -> None:
         """Send a piece of input. Raises ServiceError."""
-        self._translated(partial(self._work.send, data))
+        self._translate(partial(self._work.send, data))
 
     def end(self) -> None:
         """Mark the end of the input. Raises ServiceError."""
-        self._translated(self._work.end)
+        self._translate(self._work.end)
 
     def receive(self) -> bytes:
         """Return a piece of output; b"" at its end."""
@@ -68,11 +68,11 @@ class Work:
 
     def result(self) -> dict[str, Any]:
         """Return the operation's result (see ports.FileWork). Raises ServiceError."""
-        return dict(self._translated(self._work.result))
+        return dict(self._translate(self._work.result))
 
     def hand_over(self) -> tuple[int, int]:
         """Return the descriptors of its input and output, which are the caller's (see ports.FileWork)."""
-        descriptors: tuple[int, int] = self._translated(self._work.hand_over)
+        descriptors: tuple[int, int] = self._translate(self._work.hand_over)
         return descriptors
 
     def close(self) -> None:
@@ -82,7 +82,7 @@ class Work:
         finally:
             self._over()
 
-    def _translated(self, do: Callable[[], Any]) -> Any:
+    def _translate(self, do: Callable[[], Any]) -> Any:
         try:
             return do()
         except FileError as error:

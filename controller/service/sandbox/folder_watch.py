@@ -73,7 +73,7 @@ class FolderEvents(Iterator[Chunk]):
         return next(self._events)
 
     def close(self) -> None:
-        """See the class."""
+        """End the watch, from any thread."""
         self._closed = True
         self._answer.close()
         self._release()

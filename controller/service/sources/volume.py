@@ -44,7 +44,7 @@ class VolumeSource:
         return None if volume is None else self._object(volume, self._users([namespace])[namespace].of(volume))
 
     def list(self, namespace: str | None, by_fields: FieldSelector, limit: int) -> Sequence[StoredObject]:  # noqa: ARG002 - few enough
-        with _errors_translated():
+        with _translate_errors():
             volumes = self._volumes.list(namespace)
         users = self._users({volume.namespace for volume in volumes})
         return [self._object(volume, users[volume.namespace].of(volume)) for volume in volumes]
@@ -55,7 +55,7 @@ class VolumeSource:
         if volume is None:
             return None
         unused = not self._users([namespace])[namespace].of(volume)
-        with _errors_translated():  # not called if it has users: it may block
+        with _translate_errors():  # not called if it has users: it may block
             mounted = volume.mounted and unused and self._volumes.is_mounted(namespace, name)
         with self._store.transaction() as transaction:
             users = self._all_users(transaction, namespace).of(volume)
@@ -70,7 +70,7 @@ class VolumeSource:
             )
             transaction.audit(audit_entry)
         # Not in the transaction: it may wait for a mount, and would block all writers.
-        with _errors_translated():
+        with _translate_errors():
             try:
                 self._volumes.remove(namespace, name)
             except VolumeInUse as error:
@@ -78,7 +78,7 @@ class VolumeSource:
         return self._object(volume, ())
 
     def _volume_of(self, namespace: str, name: str) -> HostVolume | None:
-        with _errors_translated():
+        with _translate_errors():
             return next((volume for volume in self._volumes.list(namespace) if volume.name == name), None)
 
     def _users(self, namespaces: Iterable[str]) -> dict[str, Users]:
@@ -100,7 +100,7 @@ class VolumeSource:
 
 
 @contextmanager
-def _errors_translated() -> Iterator[None]:
+def _translate_errors() -> Iterator[None]:
     try:
         yield
     except VolumesUnreachable as error:

@@ -37,10 +37,10 @@ def changed_files(
         for entry in entries
         if entry["type"] == "file" and since - _CLOCK_SECONDS <= float(entry["modified"]) <= until + _CLOCK_SECONDS
     ]
-    return tuple(_hashed(files, namespace, sandbox, changed[:_MOST_FILES]))
+    return tuple(_hash(files, namespace, sandbox, changed[:_MOST_FILES]))
 
 
-def _hashed(
+def _hash(
     files: SandboxFiles, namespace: str, sandbox: str, changed: Sequence[tuple[str, int]]
 ) -> Iterator[ArtifactFile]:
     available = _MOST_BYTES

@@ -119,7 +119,7 @@ class RunFiles:
         reserved = _Held(self, run.namespace)
         try:
             with spare.open("wb") as file:
-                files = _copied(read, file, reserved)
+                files = _copy(read, file, reserved)
             artifact = Artifact(name, stage, reserved.bytes, files)
             spare.replace(folder / f"{name}.tar")
             self._write(folder / f"{name}.json", json.dumps(dataclasses.asdict(artifact)).encode())
@@ -201,7 +201,7 @@ class _Held:
             self._files.give_back(self._namespace, self._taken)
 
 
-def _copied(read: Callable[[], bytes], file: BinaryIO, reserved: _Held) -> tuple[ArtifactFile, ...]:
+def _copy(read: Callable[[], bytes], file: BinaryIO, reserved: _Held) -> tuple[ArtifactFile, ...]:
     """Copy an archive entry by entry; return its files. Raises ArtifactRefused for what no artifact may hold."""
     remainder = b""
 
@@ -215,7 +215,7 @@ def _copied(read: Callable[[], bytes], file: BinaryIO, reserved: _Held) -> tuple
 
     reader = Reader(piece)
     try:
-        files = tuple(_checked(reader))
+        files = tuple(_check(reader))
         while piece(1 << 18):
             pass
     except TarError as error:
@@ -223,7 +223,7 @@ def _copied(read: Callable[[], bytes], file: BinaryIO, reserved: _Held) -> tuple
     return files
 
 
-def _checked(reader: Reader) -> Iterator[ArtifactFile]:
+def _check(reader: Reader) -> Iterator[ArtifactFile]:
     for count, entry in enumerate(reader):
         if count >= MOST_FILES:
             raise ArtifactRefused(f"it has more than {MOST_FILES} files; pack them in the sandbox, and copy that file")

@@ -128,7 +128,7 @@ class ExecWorker:
         command = exec_stage.command or ("sh", "-ec", "\n".join(exec_stage.commands or ()))
         command_end = self._run(attempt, exec_stage, command, env)
         if command_end.state != "Exited" or command_end.exit_code:
-            return _failed(command_end, attempt)
+            return _failed_end(command_end, attempt)
         return self._outputs.read(attempt, StageEnd("Succeeded", 0))
 
     def _run(
@@ -146,7 +146,7 @@ class ExecWorker:
         return self._commands.run(attempt, attempt.id, command, env=env, working_dir=folder, seconds=None)
 
 
-def _failed(command_end: DetachedExec, attempt: Attempt) -> StageEnd:
+def _failed_end(command_end: DetachedExec, attempt: Attempt) -> StageEnd:
     match command_end.state:
         case "Killed":
             return StageEnd("Cancelled", reason="Cancelled", message="stopped on request")
