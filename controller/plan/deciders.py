@@ -90,7 +90,7 @@ def with_networks(_: PlanBuilder, context: ReconcileContext, decision: Decision)
 
 
 def with_user_id(_: PlanBuilder, context: ReconcileContext, decision: Decision) -> Decision:
-    return user_ids.required(context, decision)
+    return user_ids.require(context, decision)
 
 
 PROPOSE: tuple[Callable[[ReconcileContext], Decision | None], ...] = (

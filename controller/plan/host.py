@@ -26,7 +26,7 @@ from controller.plan.capacity import wake_queue
 from controller.plan.capacity.orphans import sweep
 from controller.plan.capacity.quota_status import quota_statuses
 from controller.plan.capacity.reservations import claim
-from controller.plan.capacity.waiting import scheduled, without_room
+from controller.plan.capacity.waiting import scheduled_condition, without_room
 from controller.plan.conclude import conclude, events_about, record_of
 from controller.plan.deciders import AMEND, COMPLETE, WITHHOLD, decide, first_answer
 from controller.plan.fleet import refusal
@@ -121,7 +121,7 @@ def _unsettled_objects(
     observed, host = snapshot.observed, _host_key(snapshot, memo)
     memo.forget_networks(observed.networks)
     models = snapshot.models.gateway.sandboxes
-    unmeasured = disk_limit.unmeasured(observed, snapshot.measured)
+    unmeasured = disk_limit.unmeasured_reasons(observed, snapshot.measured)
     unresolved_hosts = snapshot.measured.unresolved_hosts
     changed_uids = snapshot.progress.results.keys() | disk_limit.over_limit(snapshot)
     changed_uids |= changed_keys(memo.unmeasured, unmeasured) | changed_keys(memo.unresolved, unresolved_hosts)
@@ -204,7 +204,7 @@ def _reconcile_sandbox(builder: PlanBuilder, sandbox: Sandbox, key: Settled) -> 
     if pending.claim.asks:
         builder.pending.append(pending)
         return
-    decision = replace_if_changed(decision, scheduled=scheduled(context, decision, pending.claim))
+    decision = replace_if_changed(decision, scheduled=scheduled_condition(context, decision, pending.claim))
     reserves = pending.claim.total if pending.claim.seated else None
     conclude(builder, pending, _complete(builder, context, decision), reserves)
 

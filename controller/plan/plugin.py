@@ -8,7 +8,7 @@ from pydantic import ValidationError
 
 from controller.kinds.meta import Condition, StoredObject
 from controller.kinds.plugin import PluginSpec
-from controller.policy.plugin import needed, not_granted, rendered
+from controller.policy.plugin import missing_permissions, needed_permissions, rendered
 from controller.version import API_VERSION
 
 
@@ -28,8 +28,8 @@ def plan_plugin(obj: StoredObject) -> PluginPlan:
     except ValidationError as error:
         message = f"this version can't read its spec ({error.error_count()} errors); apply it again"
         return PluginPlan(Condition("Accepted", "False", "Refused", message))
-    needs = tuple(sorted(needed(spec)))
-    if missing := not_granted(spec):
+    needs = tuple(sorted(needed_permissions(spec)))
+    if missing := missing_permissions(spec):
         message = (
             f"not granted: {', '.join(missing)}; `paddock plugin config {obj.name} --grant` grants what it declares"
         )

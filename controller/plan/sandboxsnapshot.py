@@ -19,7 +19,7 @@ from controller.kinds.sandbox import Template
 from controller.kinds.sandboxsnapshot import CAPTURED, FINALIZER, PERIODIC_LABEL, is_captured
 from controller.kinds.workflowrun import moment
 from controller.plan.base.backoff import CALL_LONGEST_SECONDS, waits
-from controller.plan.sandbox.mounts import as_started, shared
+from controller.plan.sandbox.mounts import as_started, shared_volumes
 from controller.plan.sandbox.object_context import context_of
 from controller.policy.levels.levels import Policy
 
@@ -242,7 +242,7 @@ def _request(
         bind=bind,
         tmpfs=tuple(folder.path for folder in config.tmpfs if folder.path not in slots),
         writable=not config.read_only_root,
-        shared=shared(snapshot.desired, sandbox),
+        shared=shared_volumes(snapshot.desired, sandbox),
         parent=config.restore_from,
         spec=dict(sandbox.obj.spec),
         template=_plain(sandbox.template),

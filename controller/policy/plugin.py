@@ -43,7 +43,7 @@ def admit(spec: PluginSpec, policy: Policy) -> tuple[Refusal, ...]:
         keys.add(key)
     if not refusals:
         declared = flat(spec.permissions)
-        for permission in sorted(needed(spec) - declared):
+        for permission in sorted(needed_permissions(spec) - declared):
             message = f"its objects need {_text(permission)}, which is not declared; add it to `permissions`"
             refusals.append(Refusal("spec.permissions", message))
     return tuple(refusals)
@@ -60,7 +60,7 @@ def settings(spec: PluginSpec) -> dict[str, Any]:
     return {name: spec.config.get(name, field.default) for name, field in spec.configuration.items()}
 
 
-def needed(spec: PluginSpec) -> frozenset[tuple[str, str]]:
+def needed_permissions(spec: PluginSpec) -> frozenset[tuple[str, str]]:
     """Return the permissions that the objects need, computed from them: (kind, name)."""
     permissions: set[tuple[str, str]] = set()
     for document in rendered(spec):
@@ -81,9 +81,9 @@ def flat(permissions: Iterable[Permission]) -> frozenset[tuple[str, str]]:
     return frozenset(pairs)
 
 
-def not_granted(spec: PluginSpec) -> list[str]:
+def missing_permissions(spec: PluginSpec) -> list[str]:
     """Return the needed permissions that are not granted, in words."""
-    return [_text(permission) for permission in sorted(needed(spec) - flat(spec.granted))]
+    return [_text(permission) for permission in sorted(needed_permissions(spec) - flat(spec.granted))]
 
 
 def name_of(document: Mapping[str, Any]) -> str:

@@ -9,7 +9,7 @@ from controller.kinds.runtime.container import Limits, Tmpfs
 from controller.kinds.sandbox import Resources, Template, TmpfsMount
 from controller.kinds.securityprofile import ProfileGrants, ProfileLimits, SecurityProfileSpec, StoredProfile
 from controller.policy.host.host import fitted
-from controller.policy.levels.allowed_hosts import covered
+from controller.policy.levels.allowed_hosts import is_covered
 from controller.policy.levels.levels import BUILT_IN, FULL_ISOLATION, Level, Policy
 from controller.policy.levels.narrow import NETWORKS, SECCOMP, beyond, overlaid, running_as
 from controller.policy.levels.seccomp import WIDTH
@@ -180,7 +180,7 @@ def _hosts(spec: SecurityProfileSpec, base: Level) -> Iterator[Refusal]:
     if network.mode != "sealed":
         yield Refusal(at, f"only a sealed network can have a list, and this is `{network.mode}`; remove one of them")
     for index, host in enumerate(network.allowed_hosts):
-        if base.allowed_hosts is not None and not covered(host, base.allowed_hosts):
+        if base.allowed_hosts is not None and not is_covered(host, base.allowed_hosts):
             yield Refusal(f"{at}[{index}]", f"`{host}` is not among the hosts of {base.name}; remove it")
 
 

@@ -75,7 +75,7 @@ class Rendered:
     agent: Agent | None = None
     """Settings of its agent; None: it has none."""
     takes_user_id: bool = False
-    """It is to run as an id of its own, if its image has no other user."""
+    """The sandbox is to run as an id of its own, if its image has no other user."""
     level: str = ""
     """Name of its security level."""
 

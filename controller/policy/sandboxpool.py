@@ -19,7 +19,7 @@ def admit(spec: SandboxPoolSpec, policy: Policy) -> tuple[Refusal, ...]:
 
 def shares_volumes(template: Template | None) -> str:
     """Return why no pool may use this template; "" if one may."""
-    shared = mounts.shared(template) if template is not None else ()
+    shared = mounts.shared_volumes(template) if template is not None else ()
     if not shared:
         return ""
     names = ", ".join(f"`{volume}`" for volume in shared)

@@ -51,7 +51,7 @@ def refusals(spec: WorkflowRunSpec, workflow: WorkflowSpec) -> Iterator[Refusal]
         yield Refusal("spec.sandboxRef", message)
 
 
-def changed(before: WorkflowRunSpec, now: WorkflowRunSpec, phase: str = "Running") -> Iterator[Refusal]:
+def change_refusals(before: WorkflowRunSpec, now: WorkflowRunSpec, phase: str = "Running") -> Iterator[Refusal]:
     """Yield a refusal for each field that can't be changed any more, in the run's phase."""
     for name, info in WorkflowRunSpec.model_fields.items():
         if name not in _CHANGEABLE and getattr(before, name) != getattr(now, name):

@@ -5,7 +5,7 @@ import pytest
 from controller.kinds.observed.observed import Container, HostFacts, State
 from controller.kinds.runtime.container import Limits
 from controller.kinds.runtime.mount import BoundMount
-from controller.plan.sandbox.drift import charged, differences, lost_runtime
+from controller.plan.sandbox.drift import charged_limits, differences, lost_runtime
 
 MIB = 1 << 20
 WANTED = Limits(500, 512 * MIB, 64)
@@ -18,7 +18,7 @@ def container(uncharged_mib: float, memory_mib: int) -> Container:
 
 @pytest.mark.parametrize(("uncharged", "memory"), [(0, 512), (0.5, 512), (48, 464), (511, 6)])
 def test_restored_files_lower_the_memory_limit(uncharged: float, memory: int) -> None:
-    assert charged(WANTED, container(uncharged, 512)).memory_bytes == memory * MIB
+    assert charged_limits(WANTED, container(uncharged, 512)).memory_bytes == memory * MIB
     assert list(differences(WANTED, container(uncharged, memory))) == []
     assert [field for field, _, _ in differences(WANTED, container(uncharged, 500))] == ["memory"]
 

@@ -9,7 +9,7 @@ from controller.kinds.observed.activity import Activity
 from controller.kinds.observed.observed import Container, State
 from controller.kinds.planning.instance_json import state_from_json, state_to_json
 from controller.kinds.planning.snapshot import Sandbox, Snapshot
-from controller.plan.sandbox.status import CONDITIONS, FIELDS, OPTIONAL_CONDITIONS, carried
+from controller.plan.sandbox.status import CONDITIONS, FIELDS, OPTIONAL_CONDITIONS, carry_over
 from tests.instance_states import changed_state
 from tests.plan.case_file import container, decide, instance, memory, read, sandbox, snapshot
 from tests.plan.test_cases import CASES
@@ -39,7 +39,7 @@ def test_no_message_repeats_its_reason(path: object) -> None:
 def test_foreign_fields_stay_and_own_ones_are_replaced() -> None:
     before = {"conditions": [LATER, {**READY, "status": "False"}], "startTime": "then", "later": {"x": [1]}}
     document = {"conditions": [READY], "restartCount": 2}
-    assert carried(before, document) == {"conditions": [READY, LATER], "restartCount": 2, "later": {"x": [1]}}
+    assert carry_over(before, document) == {"conditions": [READY, LATER], "restartCount": 2, "later": {"x": [1]}}
 
 
 def test_status_with_foreign_fields_settles() -> None:

@@ -9,7 +9,7 @@ from hypothesis import given
 
 from controller.kinds.runtime.package_hosts import PackageHosts
 from controller.kinds.sandbox import NetworkSpec, SandboxSpec
-from controller.policy.levels.allowed_hosts import covered, reachable
+from controller.policy.levels.allowed_hosts import is_covered, reachable
 from controller.policy.levels.levels import BUILT_IN, Policy
 from controller.policy.levels.package_hosts import with_packages
 from controller.policy.sandbox import admit, render
@@ -115,9 +115,9 @@ PATTERNS = st.tuples(st.booleans(), NAMES).map(lambda each: ("*." if each[0] els
 
 @given(PATTERNS, st.lists(PATTERNS, max_size=4), st.lists(LABEL, min_size=1, max_size=2).map(".".join))
 def test_a_covered_pattern_stays_within_the_list(pattern: str, listed: list[str], label: str) -> None:
-    if covered(pattern, listed):
+    if is_covered(pattern, listed):
         name = f"{label}.{pattern.removeprefix('*.')}" if pattern.startswith("*.") else pattern
-        assert covered(name, listed)
+        assert is_covered(name, listed)
 
 
 def test_the_built_in_build_reaches_nothing_by_itself() -> None:

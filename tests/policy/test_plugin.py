@@ -48,7 +48,7 @@ def test_permissions_are_computed_from_the_objects() -> None:
             },
         },
     )
-    assert plugin.needed(spec) == {
+    assert plugin.needed_permissions(spec) == {
         ("network", "api.github.com"),
         ("network", "*.example.org"),
         ("network", "a.org"),
@@ -64,8 +64,8 @@ def test_what_is_needed_must_be_declared_and_granted() -> None:
     declared = [{"secret": "k"}, {"level": "development"}]
     assert "secret `k`, which is not declared" in refusals_of(asks, permissions=declared[1:])["spec.permissions"]
     assert refusals_of(asks, permissions=declared) == {}
-    assert plugin.not_granted(plugin_spec(asks, permissions=declared, granted=declared[1:])) == ["secret `k`"]
-    assert plugin.not_granted(plugin_spec(asks, permissions=declared, granted=declared)) == []
+    assert plugin.missing_permissions(plugin_spec(asks, permissions=declared, granted=declared[1:])) == ["secret `k`"]
+    assert plugin.missing_permissions(plugin_spec(asks, permissions=declared, granted=declared)) == []
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from hypothesis import assume, given
 from controller.kinds.meta import StoredObject
 from controller.kinds.sandbox import SandboxSpec, Template
 from controller.kinds.volume import HostVolume
-from controller.policy.container.mounts import clashes, shared, volumes
+from controller.policy.container.mounts import clashes, shared_volumes, volumes
 from controller.policy.container.volumes import Users, deleted_with_last_user
 from controller.policy.levels.levels import Policy
 from controller.policy.sandbox import NO_LIMITS, admit, render, reserved
@@ -101,7 +101,7 @@ def test_conflicting_names_and_paths_are_refused(claims: list[tuple[str, str]], 
 @given(specs())
 def test_shared_volumes_are_the_writable_named_ones(spec: dict[str, Any]) -> None:
     _, template = parsed(spec)
-    assert set(shared(template)) == {volume.name for volume in template.volumes if not volume.read_only}
+    assert set(shared_volumes(template)) == {volume.name for volume in template.volumes if not volume.read_only}
 
 
 def test_a_volume_is_deleted_with_its_last_sandbox() -> None:

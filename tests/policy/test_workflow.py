@@ -134,4 +134,7 @@ def test_run_needs_a_value_for_each_parameter_and_a_sandbox() -> None:
 def test_only_the_end_of_a_run_is_changed() -> None:
     before = WorkflowRunSpec.model_validate({"workflowRef": {"name": "w"}, "runState": "Cancelled"})
     now = WorkflowRunSpec.model_validate({"workflowRef": {"name": "v"}, "ttlSecondsAfterFinished": 5})
-    assert [refusal.field for refusal in workflowrun.changed(before, now)] == ["spec.workflowRef", "spec.runState"]
+    assert [refusal.field for refusal in workflowrun.change_refusals(before, now)] == [
+        "spec.workflowRef",
+        "spec.runState",
+    ]

@@ -208,14 +208,14 @@ class Answers:
         return self._wire.read() if self._wire is not None else b""
 
     def cut(self) -> None:
-        """See HttpStream."""
+        """End both directions, from any thread: a blocked read returns at once. A later answer is cut, too."""
         with self._lock:
             self._is_cut = True
             if self._wire is not None:
                 self._wire.cut()
 
     def release(self) -> None:
-        """See HttpStream."""
+        """Cut, and close the descriptor. For the reading thread only."""
         self.cut()
         if self._wire is not None:
             self._wire.release()

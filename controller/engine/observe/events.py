@@ -104,7 +104,7 @@ class Inspector(Keeper):
             self.wake()
 
     def paused(self, container_id: str) -> None:
-        """See Looker.paused."""
+        """Watch a paused container for a stuck exec, before calls time out."""
         self._observer.paused(container_id)
 
     def _refresh(self, *, container_id: str, at_ns: int) -> None:

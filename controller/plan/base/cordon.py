@@ -18,7 +18,7 @@ def pauses(fleet: FleetView, reserved: Limits, requested: Limits) -> str:
     return next(filter(None, map(_closed_reason, own_hosts)), "")
 
 
-def drained(fleet: FleetView) -> bool:
+def is_drained(fleet: FleetView) -> bool:
     """Return True if this host is being emptied."""
     return any(
         host.spec is not None and host.spec.drained for host in fleet.hosts.values() if host.obj.name == fleet.host

@@ -94,7 +94,7 @@ class ReconcileContext:
     models: ModelsState | None = None
     """State of the model gateway's listener in it; None: unknown."""
     lacks_user_id: bool = False
-    """It is to run as an id of its own, and none is free."""
+    """The sandbox is to run as an id of its own, and none is free."""
     host: str = NAME
     """Name of this host."""
     taken_names: frozenset[str] = frozenset()
@@ -102,7 +102,7 @@ class ReconcileContext:
     hibernation: HibernationAbility = UNKNOWN_ABILITY
     """Ability of this host to hibernate."""
     stays_hibernated: bool = False
-    """It may not be woken now, whatever asks for it."""
+    """The sandbox may not be woken now, whatever asks for it."""
 
     @property
     def deleting(self) -> bool:
@@ -151,7 +151,7 @@ class Decision:
     finalize: bool = False
     """All that it owned is gone: it may be deleted."""
     finished: bool = False
-    """It has run to its end."""
+    """The sandbox has run to its end."""
     drift: tuple[str, ...] = ()
     """Fields of its container that differed."""
     timer: float | None = None

@@ -21,7 +21,7 @@ def with_taken_names(context: ReconcileContext, observed: Observation) -> Reconc
     return replace_if_changed(context, taken_names=frozenset(names))
 
 
-def renamed(context: ReconcileContext, container: Container, name: str) -> RenameContainer:
+def rename_action(context: ReconcileContext, container: Container, name: str) -> RenameContainer:
     """Return the action that gives the container its name, or makes way for another one of ours that has that name."""
     aside = f"{name}-{container.id[:12]}"
     if name in context.taken_names and container.name != aside:

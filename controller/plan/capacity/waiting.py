@@ -74,7 +74,7 @@ def _waits(obj: StoredObject, reason: str = WAITS) -> bool:
     return any(condition["type"] == "Scheduled" and condition["reason"] == reason for condition in conditions)
 
 
-def scheduled(context: ReconcileContext, decision: Decision, claim: Claim) -> Condition:
+def scheduled_condition(context: ReconcileContext, decision: Decision, claim: Claim) -> Condition:
     """Return the Scheduled condition of an object that has its capacity, or of which that is not known."""
     if not claim.seated and context.blind:
         return Condition("Scheduled", "Unknown", decision.reason, decision.message)

@@ -183,7 +183,7 @@ def _container(context: ReconcileContext, container: Container) -> Iterator[tupl
         why = drift.needs_new_container(context, container, context.rendered)
         if why:
             yield "differs", why
-        elif drift.outdated(container, context.rendered) or mounts.waiting(context, container, context.rendered):
+        elif drift.is_outdated(container, context.rendered) or mounts.waiting(context, container, context.rendered):
             yield "differs", "rendered differently now; takes effect at its next start"
     if context.lost_runtime:
         yield "differs", f"the engine has no runtime {context.lost_runtime}; created again at its next start"

@@ -37,7 +37,7 @@ from controller.plan.base.backoff import waits
 from controller.plan.base.claim import Share
 from controller.plan.base.limits import limit_differences
 from controller.plan.base.reconcile_context import ALIVE, Decision, ReconcileContext
-from controller.plan.base.renames import renamed
+from controller.plan.base.renames import rename_action
 from controller.policy.network import egress as policy
 from controller.policy.network.egress import Sealed
 from controller.policy.sandbox import NO_LIMITS
@@ -284,7 +284,7 @@ def _keep_proxy(context: ReconcileContext, decision: Decision, sealed_network: S
         ]
     if not why:
         proxy_actions += [
-            renamed(context, container, sealed_network.egress.name)
+            rename_action(context, container, sealed_network.egress.name)
             for container in network.containers
             if _is_misnamed(container, sealed_network)
         ]

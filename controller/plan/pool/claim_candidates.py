@@ -109,7 +109,7 @@ def ready_key(spec: SandboxSpec, template: Template, namespace: str, policy: Pol
     return "; ".join((f"{rendered.config_hash} {rendered.template_hash}", *bound))
 
 
-def launched_cold(
+def launch_cold(
     desired: DesiredObjects, sandbox: Sandbox, decision: Decision, before: InstanceState, *, policy: Policy, now: float
 ) -> Decision:
     """Return the decision to create a container, with the reason of the cold start.

@@ -106,7 +106,7 @@ def launch(builder: PlanBuilder, context: ReconcileContext, decision: Decision) 
         return Decision(before, SHARED, message)
     sandbox = Sandbox(obj, spec)
     if spec is None or spec.pool_policy != "Require" or before.claim.launch:
-        return claim_candidates.launched_cold(
+        return claim_candidates.launch_cold(
             snapshot.desired, sandbox, decision, before, policy=builder.policy, now=snapshot.now
         )
     pool, missing = pools.place(snapshot, sandbox, builder.granted)

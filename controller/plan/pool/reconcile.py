@@ -61,7 +61,7 @@ def reconcile_pool(builder: PlanBuilder, pool: Pool) -> None:
     pressure_message = snapshot.host.pressure.message()
     # Only the turnover goes by these bounds; priority, image and names are those of the pool itself.
     pool_for_turnover, places = _bounded_by_whole(builder, pool)
-    if cordon.drained(snapshot.fleet):
+    if cordon.is_drained(snapshot.fleet):
         pool_for_turnover = _without_warm_members(pool_for_turnover)
     missing_image = ""
     if not local_count and not pressure_message:  # its instances pull the image themselves; under pressure, nothing is

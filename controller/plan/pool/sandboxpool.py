@@ -144,7 +144,7 @@ def member_of(
     aged = pool.spec is not None and not waits(now, instance.created_at + pool.spec.max_age_seconds, float("inf"))
     is_outdated = container is not None and (
         container.unrecorded  # it may be a claimed one of a restored store
-        or (rendered is not None and drift.outdated(container, rendered))
+        or (rendered is not None and drift.is_outdated(container, rendered))
     )
     failure, end = instance.state.backoff.failure, instance.state.runs.last_end
     insecure = instance.state.security.failed_attestation.differences

@@ -105,7 +105,7 @@ def verdict(context: ReconcileContext) -> Verdict:
         return Verdict("Unknown", UNRECORDED, f"{', '.join(paths)}: {_UNRECORDED}", compared)
     if not message:
         return Verdict("True", "Attested", "read back from inside as rendered", compared)
-    if drift.outdated(container, rendered):
+    if drift.is_outdated(container, rendered):
         return Verdict("False", "Outdated", f"{message} (as it was rendered then; its next start renews it)", compared)
     if context.state.runs.crashes < _RESTARTS and all(fact.holds or fact.is_missing for fact in compared):
         return Verdict("False", MOUNTS_GONE, f"{message}; a restart mounts it again", compared)

@@ -35,7 +35,7 @@ def over_limit(snapshot: Snapshot) -> frozenset[str]:
     )
 
 
-def unmeasured(observed: Observation, measured: Measurements) -> Mapping[str, str]:
+def unmeasured_reasons(observed: Observation, measured: Measurements) -> Mapping[str, str]:
     """Return why the writable layers of objects can't be measured, by uid; usually none."""
     troubles = {id_: layer.trouble for id_, layer in measured.layers.items() if layer.trouble}
     if not troubles:
@@ -57,11 +57,11 @@ def limit_of(desired: DesiredObjects, uid: str) -> int:
 def observe(context: ReconcileContext) -> InstanceState:
     """Return the state with the bytes written beyond the limit. A new generation of its spec starts afresh."""
     state = context.state
-    if state.lifecycle.disk_excess.written_bytes and not exceeded(context):
+    if state.lifecycle.disk_excess.written_bytes and not is_exceeded(context):
         state = replace(state, lifecycle=replace(state.lifecycle, disk_excess=DiskExcess()))
     limit = _soft_limit(context)
     running = context.container is not None and context.container.state in ALIVE
-    if limit and running and context.written_bytes > limit and not exceeded(context):
+    if limit and running and context.written_bytes > limit and not is_exceeded(context):
         state = replace(
             state,
             lifecycle=replace(state.lifecycle, disk_excess=DiskExcess(context.obj.generation, context.written_bytes)),
@@ -69,7 +69,7 @@ def observe(context: ReconcileContext) -> InstanceState:
     return state
 
 
-def exceeded(context: ReconcileContext) -> bool:
+def is_exceeded(context: ReconcileContext) -> bool:
     """Return True if it wrote more than its limit in this generation of its spec."""
     generation, written_bytes = context.state.lifecycle.disk_excess
     return bool(written_bytes) and generation == context.obj.generation

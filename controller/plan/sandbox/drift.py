@@ -26,7 +26,7 @@ CGROUPS_LOST = "CgroupsLost"
 LOST_MESSAGE = "its processes were moved out of its cgroup: nothing limits them, until it is restarted"
 
 
-def charged(desired: Limits, container: Container) -> Limits:
+def charged_limits(desired: Limits, container: Container) -> Limits:
     """Return the limits that a container gets: less memory by what was in its folders in memory before it started.
 
     Those pages are charged to nobody, so with the whole limit it would have more than that.
@@ -41,7 +41,7 @@ def charged(desired: Limits, container: Container) -> Limits:
 def differences(desired: Limits, container: Container) -> Iterator[tuple[str, str, str]]:
     """Yield (field, found, wanted) for all that an update in place resets."""
     if container.limits is not None:
-        yield from limit_differences(charged(desired, container), container.limits)
+        yield from limit_differences(charged_limits(desired, container), container.limits)
     yield from _out_of_band_differences(container)
 
 
@@ -73,7 +73,7 @@ def _field(name: str, has_own_level: bool) -> str:
     return f"spec.resources.limits.{name}" if name in ("gpus", "disk") else f"spec.template.{to_camel(name)}"
 
 
-def outdated(container: Container, rendered: Rendered) -> bool:
+def is_outdated(container: Container, rendered: Rendered) -> bool:
     """Return True if a container still runs as an older Paddock, policy or default rendered it, or an older agent."""
     return container.config_hash != rendered.config_hash or _older_agent(container, rendered)
 
@@ -111,7 +111,7 @@ def lost_runtime(container: Container | None, facts: HostFacts) -> str:
     return "" if container.runtime in (*facts.runtimes, facts.default_runtime) else container.runtime
 
 
-def degraded(container: Container | None, runtime: str = "") -> Condition | None:
+def degraded_condition(container: Container | None, runtime: str = "") -> Condition | None:
     """Return the condition of a container that lost its `runtime`, or is bound to CPUs or memory; None: neither."""
     if runtime:
         message = (

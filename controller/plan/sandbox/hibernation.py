@@ -149,8 +149,10 @@ def message(context: ReconcileContext, container: Container) -> str:
 def observe(context: ReconcileContext, state: InstanceState) -> InstanceState:
     """Return the state with the hibernation as it is observed: over once it runs, or with its container."""
     hibernation, container = state.memory.hibernation, context.container
-    if hibernation is None or hibernation.phase == "Lost":
-        runs_anew = container is not None and container.state in ALIVE and hibernation is not None
+    if hibernation is None:
+        return state
+    if hibernation.phase == "Lost":
+        runs_anew = container is not None and container.state in ALIVE
         return replace(state, memory=replace(state.memory, hibernation=None)) if runs_anew else state
     if container is None or container.state not in ALIVE or hibernation.run != container.run:
         lost = hibernation.phase == "Hibernated" and (container is None or container.state not in ALIVE)

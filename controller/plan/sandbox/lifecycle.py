@@ -50,9 +50,9 @@ def decide_with_timers(context: ReconcileContext, decide: Callable[[ReconcileCon
     if is_expired(context):
         decision = _with_deadline(context, decide(context))
         return decision if was_expired else decision.with_event(context.event(DEADLINE, _EXPIRED, warning=True))
-    was_over_limit = disk_limit.exceeded(context)
+    was_over_limit = disk_limit.is_exceeded(context)
     context = replace_if_changed(context, state=disk_limit.observe(context))
-    if disk_limit.exceeded(context):
+    if disk_limit.is_exceeded(context):
         decision = _with_deadline(context, decide(context))
         return (
             decision
@@ -145,7 +145,7 @@ def rest_state(context: ReconcileContext) -> Rest | None:
     if is_expired(context):
         message = f"activeDeadlineSeconds ({spec.lifecycle.active_deadline_seconds}) have passed"
         return Rest(reason=DEADLINE, message=message, stopping="Stopping", end=DEADLINE, finished=True)
-    if disk_limit.exceeded(context):
+    if disk_limit.is_exceeded(context):
         return Rest(
             reason=disk_limit.REASON,
             message=disk_limit.limit_message(context),
@@ -246,7 +246,8 @@ def _with_deadline(context: ReconcileContext, decision: Decision) -> Decision:
     if decision.finished:
         runs = replace_if_changed(decision.state.runs, first_start=0.0)  # another run counts from its own start
         decision = replace_if_changed(decision, state=replace_if_changed(decision.state, runs=runs))
-        return decision if lifecycle.ttl_seconds_after_finished is None else _expire_finished(context, decision)
+        ttl_seconds = lifecycle.ttl_seconds_after_finished
+        return decision if ttl_seconds is None else _expire_finished(context, decision, ttl_seconds)
     if lifecycle.active_deadline_seconds is None or (context.spec and context.spec.run_state == "Suspended"):
         return decision
     decision = replace_if_changed(decision, state=_with_first_start(context, decision))
@@ -271,15 +272,14 @@ def _with_first_start(context: ReconcileContext, decision: Decision) -> Instance
     return decision.state
 
 
-def _expire_finished(context: ReconcileContext, decision: Decision) -> Decision:
+def _expire_finished(context: ReconcileContext, decision: Decision, ttl_seconds: int) -> Decision:
     """Delete a finished sandbox when its TTL is over, or set the timer for it."""
-    assert context.spec is not None
-    end, ttl = decision.state.runs.last_end, context.spec.lifecycle.ttl_seconds_after_finished or 0
+    end = decision.state.runs.last_end
     finished_at = max(
         end.finished_at if end else 0.0, decision.state.lifecycle.expired.at if is_expired(context) else 0.0
     )
-    due = min(finished_at, context.now) + ttl
+    due = min(finished_at, context.now) + ttl_seconds
     if context.now < due:
         return decision.with_timer(due)
-    event = context.event("TTLExpired", f"deleted {ttl} s after it finished (ttlSecondsAfterFinished)")
+    event = context.event("TTLExpired", f"deleted {ttl_seconds} s after it finished (ttlSecondsAfterFinished)")
     return replace(decision, delete=True, reaped="ttl", events=(*decision.events, event))

@@ -76,7 +76,7 @@ def as_started(context: ReconcileContext, rendered: Rendered, container: Contain
 
 def repair(context: ReconcileContext, container: Container, rendered: Rendered) -> Iterator[Action]:
     """Bind the mounts that are missing in a running sandbox, and record whose files are kept."""
-    absent_mounts = absent(context, container, rendered)
+    absent_mounts = missing_mounts(context, container, rendered)
     changed_mounts = tuple(
         mount for mount in _mounts_to_record(context, container, rendered) if mount not in absent_mounts
     )
@@ -111,7 +111,7 @@ def _mounts_to_record(context: ReconcileContext, container: Container, rendered:
             yield mount
 
 
-def absent(context: ReconcileContext, container: Container, rendered: Rendered) -> tuple[Mount, ...]:
+def missing_mounts(context: ReconcileContext, container: Container, rendered: Rendered) -> tuple[Mount, ...]:
     """Return the mounts missing in a running sandbox.
 
     A container of another configuration has no mount points for them.
@@ -148,7 +148,7 @@ def _is_own(spec: SandboxSpec, mount: Mount, bound: BoundMount) -> bool:
     return mount.kind == "host" or (mount.kind == "memory" and not bound.in_memory)
 
 
-def changed(context: ReconcileContext, container: Container, rendered: Rendered) -> str:
+def replacement_reason(context: ReconcileContext, container: Container, rendered: Rendered) -> str:
     """Return why a container has to be replaced because its own spec now binds something else; "" if it need not."""
     if context.is_pool_member or container.config_hash != rendered.config_hash:
         return ""
@@ -191,17 +191,17 @@ def volumes_to_reclaim(desired: DesiredObjects, sandbox: Sandbox) -> tuple[str, 
     return tuple(sorted(reclaimed))
 
 
-def replaced(desired: DesiredObjects, sandbox: Sandbox) -> tuple[str, ...]:
+def replaced_volumes(desired: DesiredObjects, sandbox: Sandbox) -> tuple[str, ...]:
     """Return the volumes whose files a rollback replaces: those that no other sandbox names."""
     spec, template = sandbox.spec, sandbox.template
     source = restore_source(spec, template) if spec is not None and template is not None else None
     if spec is None or template is None or source is None or source.at is None:
         return ()
     sources = {volume.source for volume in volumes(spec, template, sandbox.obj.name)}
-    return tuple(sorted(sources - shared(desired, sandbox)))
+    return tuple(sorted(sources - shared_volumes(desired, sandbox)))
 
 
-def shared(desired: DesiredObjects, sandbox: Sandbox) -> frozenset[str]:
+def shared_volumes(desired: DesiredObjects, sandbox: Sandbox) -> frozenset[str]:
     """Return the volumes that other sandboxes of its namespace name."""
     return frozenset(
         volume.source
@@ -238,7 +238,9 @@ def reclaim_volumes(context: ReconcileContext) -> Iterator[Action]:
 def unready(context: ReconcileContext) -> tuple[str, str]:
     """Return the reason and message while a mount is missing; empty ones if none is."""
     container, rendered = context.container, context.rendered
-    absent_mounts = absent(context, container, rendered) if container is not None and rendered is not None else ()
+    absent_mounts = (
+        missing_mounts(context, container, rendered) if container is not None and rendered is not None else ()
+    )
     smaller = {binding.path: binding for binding in container.bound} if container is not None else {}
     absent_mounts = tuple(
         mount for mount in absent_mounts if mount.path not in smaller or not resized(smaller[mount.path], mount)

@@ -75,7 +75,7 @@ def context_with(
         ),
         lost_runtime=drift.lost_runtime(ranked[0] if ranked else None, snapshot.observed.facts),
         volumes=bound.volumes_to_reclaim(snapshot.desired, sandbox),
-        replaced_volumes=bound.replaced(snapshot.desired, sandbox),
+        replaced_volumes=bound.replaced_volumes(snapshot.desired, sandbox),
         models=snapshot.models.gateway.sandboxes.get(uid),
         network=network_context(snapshot, sandbox.obj, rendered, state=state, policy=policy, subnets=memo.subnets),
         above_quota=above,

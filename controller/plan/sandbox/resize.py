@@ -18,7 +18,7 @@ def resize(
     if container.limits is None:
         return (), None, ()
     differences = tuple(drift.differences(rendered.config.limits, container))
-    limits = drift.charged(rendered.config.limits, container)
+    limits = drift.charged_limits(rendered.config.limits, container)
     fields = tuple(field for field, _, _ in differences)
     failure = context.state.backoff.resize
     if failure is not None and is_backing_off(failure, context.obj.generation, context.deleting):

@@ -35,7 +35,7 @@ from controller.plan.base.backoff import (
 )
 from controller.plan.base.reasons import IMAGE_PULLING
 from controller.plan.base.reconcile_context import ALIVE, Decision, ReconcileContext, replace_if_changed
-from controller.plan.base.renames import renamed
+from controller.plan.base.renames import rename_action
 from controller.plan.network import networks
 from controller.plan.sandbox import (
     attest,
@@ -295,7 +295,8 @@ def _decide_present(context: ReconcileContext, container: Container, rendered: R
         until = context.now + _REMOVING_RETRY_SECONDS
         return Decision(context.state, "Removing", "the engine is removing its container", until=until)
     resting = rest_state(context)
-    why = drift.needs_new_container(context, container, rendered) or mounts.changed(context, container, rendered)
+    why = drift.needs_new_container(context, container, rendered)
+    why = why or mounts.replacement_reason(context, container, rendered)
     if why and (resting is None or resting.restarts):
         return _replace(context, container, rendered, why)
     if container.state in ALIVE and resting is None and (restart_reason := attest.restart_reason(context))[0]:
@@ -351,7 +352,7 @@ def _repair(context: ReconcileContext, container: Container, rendered: Rendered)
     if actions:
         fields.append("network")
     if container.name != config.name:
-        actions.append(renamed(context, container, config.name))
+        actions.append(rename_action(context, container, config.name))
         fields.append("name")
     binds = tuple(mounts.repair(context, container, rendered))
     if binds:
@@ -469,7 +470,7 @@ def _start(context: ReconcileContext, container: Container, rendered: Rendered) 
         why = "its start is blocked by one that the engine's death cut off"
         decision = _replace(replace(context, state=state), container, rendered, why)
     elif (
-        drift.outdated(container, rendered)
+        drift.is_outdated(container, rendered)
         or lasting
         or networks.has_other_network(context)
         or files.is_renewed(context, container, rendered)

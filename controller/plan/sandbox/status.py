@@ -124,7 +124,7 @@ def status(context: ReconcileContext, decision: Decision) -> dict[str, Any]:
         fields["firstStartTime"] = rfc3339(state.runs.first_start)
     if state.runs.last_end is not None:
         fields["lastTermination"] = _termination(state.runs.last_end)
-    return carried(context.obj.status, fields)
+    return carry_over(context.obj.status, fields)
 
 
 def _termination(end: Termination) -> dict[str, Any]:
@@ -257,7 +257,7 @@ def _outdated_condition(context: ReconcileContext) -> Condition:
     container, rendered = context.container, context.rendered
     if container is None or rendered is None:
         return _UP_TO_DATE
-    if not drift.outdated(container, rendered) and not mounts.waiting(context, container, rendered):
+    if not drift.is_outdated(container, rendered) and not mounts.waiting(context, container, rendered):
         return _UP_TO_DATE
     message = "its template, Paddock, a policy or a default changed since; takes effect at its next start"
     return Condition("Outdated", "True", "RenderedDifferently", message)
@@ -286,10 +286,10 @@ def _degraded_condition(context: ReconcileContext, decision: Decision) -> Condit
     trouble = failure is not None and (failure.terminal or failure.count > 0) and decision.reason == failure.reason
     if trouble and failure is not None:
         return Condition("Degraded", "True", failure.reason, failure.message)
-    return drift.degraded(context.container, context.lost_runtime) or _AS_EXPECTED
+    return drift.degraded_condition(context.container, context.lost_runtime) or _AS_EXPECTED
 
 
-def carried(before: Mapping[str, Any], fields: Mapping[str, Any]) -> dict[str, Any]:
+def carry_over(before: Mapping[str, Any], fields: Mapping[str, Any]) -> dict[str, Any]:
     """Return the status with the fields and conditions of the stored one that another version wrote.
 
     A field of this version that is not computed now is dropped.

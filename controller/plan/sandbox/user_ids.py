@@ -30,7 +30,7 @@ def lacks_user_id(
     )
 
 
-def required(context: ReconcileContext, decision: Decision) -> Decision:
+def require(context: ReconcileContext, decision: Decision) -> Decision:
     """Return the decision, or a wait if it creates a container whose id is missing: no two sandboxes share one."""
     if not context.lacks_user_id or not any(isinstance(action, CreateContainer) for action in decision.actions):
         return decision

@@ -247,7 +247,7 @@ def clashes(spec: SandboxSpec, template: Template, name: str) -> Iterator[Refusa
             yield Refusal(field, message)
 
 
-def shared(template: Template) -> tuple[str, ...]:
+def shared_volumes(template: Template) -> tuple[str, ...]:
     """Return the volumes that every sandbox of this template writes to: no SandboxPool may use such a template."""
     return tuple(dict.fromkeys(volume.name for volume in template.volumes if not volume.read_only))
 

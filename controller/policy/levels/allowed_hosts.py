@@ -49,7 +49,7 @@ def _hosts(hosts: Collection[str], level: Level) -> Iterator[Refusal]:
     for index, host in enumerate(hosts):
         if host in earlier_hosts:
             yield Refusal(f"{_AT}.allowedHosts[{index}]", f"`{host}` is listed twice; keep one")
-        elif level.allowed_hosts is not None and not covered(host, level.allowed_hosts):
+        elif level.allowed_hosts is not None and not is_covered(host, level.allowed_hosts):
             message = (
                 f"`{host}` is not among the hosts of level {level.name} (`paddock get securityprofile {level.name} "
                 "-o yaml`); remove it, or ask the operator to add it to the setting package_hosts"
@@ -63,10 +63,10 @@ def reachable(network: NetworkSpec, level: Level) -> tuple[str, ...]:
     requested, level_hosts = network.allowed_hosts, level.allowed_hosts
     if level_hosts is None:
         return requested or ()
-    return level_hosts if requested is None else tuple(host for host in requested if covered(host, level_hosts))
+    return level_hosts if requested is None else tuple(host for host in requested if is_covered(host, level_hosts))
 
 
-def covered(host: str, hosts: Collection[str]) -> bool:
+def is_covered(host: str, hosts: Collection[str]) -> bool:
     """Return True if the list covers every name that `host` stands for."""
     wild = (pattern[1:] for pattern in hosts if pattern.startswith("*."))
     return host in hosts or any(host.removeprefix("*").endswith(suffix) for suffix in wild)

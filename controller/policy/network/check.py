@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from ipaddress import ip_address
 
 from controller.policy.addresses import is_public
-from controller.policy.levels.allowed_hosts import covered
+from controller.policy.levels.allowed_hosts import is_covered
 from controller.policy.network.peers import DOMAIN
 
 _PORTS = (80, 443)
@@ -93,7 +93,7 @@ _RESOLVED = "if the name resolves to a public address: the proxy refuses all oth
 
 def _entry(host: str, hosts: tuple[str, ...]) -> str:
     """Return the entry of the list that covers the host; "" without one."""
-    return next((entry for entry in hosts if covered(host, (entry,))), "")
+    return next((entry for entry in hosts if is_covered(host, (entry,))), "")
 
 
 def _literal(host: str) -> str | None:

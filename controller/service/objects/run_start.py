@@ -12,7 +12,7 @@ from controller.kinds.sandbox import SandboxSpec
 from controller.kinds.workflow import KIND as WORKFLOW
 from controller.kinds.workflow import WorkflowSpec
 from controller.kinds.workflowrun import KIND, WorkflowRunSpec, frozen_status
-from controller.policy.workflowrun import changed, refusals, values
+from controller.policy.workflowrun import change_refusals, refusals, values
 from controller.ports import Transaction
 from controller.service.access.access import decision
 
@@ -63,7 +63,8 @@ class RunStart:
         except ValidationError:
             return
         yield from (
-            (refusal.field, refusal.message) for refusal in changed(before, spec, current.status.get("phase", ""))
+            (refusal.field, refusal.message)
+            for refusal in change_refusals(before, spec, current.status.get("phase", ""))
         )
 
     def _workflow(
