@@ -24,12 +24,12 @@ Admit = Callable[[Kind, Model, str, str, Profiles], Iterable[tuple[str, str]]]
 def admitting(
     policy: Policy,
     observe: Callable[[], Observation],
-    guarded: Callable[[], CanaryResult] = lambda: UNWATCHED,
+    canary: Callable[[], CanaryResult] = lambda: UNWATCHED,
     place: Fleet = SINGLE,
 ) -> Admit:
     """Return admission by the operator's policy.
 
-    `observe` gives the last observation of the host, `guarded` the canary's last result. Beside other hosts, only what
+    `observe` gives the last observation of the host, `canary` the canary's last result. Beside other hosts, only what
     names this one is judged by them: any other object is judged by its own host's daemon, too, once it has one.
     """
     policy_with, elsewhere_with, of_others = cached_policy(), cached_policy(), elsewhere(policy)
@@ -38,7 +38,7 @@ def admitting(
         if place.judges(getattr(spec, "host", None)):
             observation = observe()
             effective = policy_with(fitted(policy, observation.facts), profiles)
-            now = replace(effective, unguarded="" if observation.blind else observation.unguarded or guarded().broken)
+            now = replace(effective, unguarded="" if observation.blind else observation.unguarded or canary().broken)
         else:
             now = elsewhere_with(of_others, profiles)
         return [(refusal.field, refusal.message) for refusal in admit(kind, spec, now, name)]

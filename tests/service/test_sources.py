@@ -209,7 +209,7 @@ def test_the_host_answers_without_store_or_observation() -> None:
 )
 def test_what_the_canary_found_is_the_hosts_condition(guarded: CanaryResult, unguarded: str, wanted: str) -> None:
     observation = Observation(revision=1, blind="", unguarded=unguarded)
-    host = HostSource(BrokenStore(), lambda: observation, guarded=lambda: guarded).get("", "host")  # type: ignore[arg-type]
+    host = HostSource(BrokenStore(), lambda: observation, canary=lambda: guarded).get("", "host")  # type: ignore[arg-type]
     assert host is not None
     assert conditions({"status": host.status})["NetworkGuard"] == wanted
 

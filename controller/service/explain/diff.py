@@ -219,13 +219,15 @@ class Diff:
     def _pools(self, last: Snapshot, differences: Sequence[Difference]) -> list[Pool]:
         """Return the pools that these documents affect, as they would be."""
 
-        def stored(namespace: str, name: str) -> StoredObject | None:
+        def find_stored(namespace: str, name: str) -> StoredObject | None:
             with errors.translate_store_errors():
                 return self._store.get("SandboxTemplate", namespace, name)
 
         return list(
             pools_after(
-                last.desired, [difference.after for difference in differences if difference.after is not None], stored
+                last.desired,
+                [difference.after for difference in differences if difference.after is not None],
+                find_stored,
             )
         )
 

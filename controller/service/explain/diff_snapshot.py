@@ -21,9 +21,9 @@ from controller.service.objects.claims import handed_over
 
 
 def pools_after(
-    desired: DesiredObjects, objects: Sequence[StoredObject], stored: Callable[[str, str], StoredObject | None]
+    desired: DesiredObjects, objects: Sequence[StoredObject], find_stored: Callable[[str, str], StoredObject | None]
 ) -> Iterator[Pool]:
-    """Yield the pools among the objects, and the pools of templates among them. `stored` finds other templates."""
+    """Yield the pools among the objects, and the pools of templates among them. `find_stored` finds other templates."""
     changed_pools = {obj.uid: obj for obj in objects if obj.kind == "SandboxPool"}
     changed_templates = {(obj.namespace, obj.name): obj for obj in objects if obj.kind == "SandboxTemplate"}
     for uid, obj in {**{uid: pool.obj for uid, pool in desired.pools.items()}, **changed_pools}.items():
@@ -33,7 +33,7 @@ def pools_after(
             continue  # it stays as in the snapshot: see loop/desired.py
         key = (obj.namespace, spec.template_ref.name)
         if uid in changed_pools or key in changed_templates:
-            template = changed_templates.get(key) or stored(*key)
+            template = changed_templates.get(key) or find_stored(*key)
             yield Pool(obj, spec, template_of(template), template.generation if template else 0)
 
 

@@ -48,7 +48,7 @@ class Context:
             hasher.update(data)
         return hasher.hexdigest()[:16]
 
-    def packed(self, dockerfile: str) -> bytes:
+    def pack(self, dockerfile: str) -> bytes:
         """Return the archive for the engine, with that Dockerfile in it as DOCKERFILE."""
         return b"".join(self._pieces(dockerfile.encode()))
 

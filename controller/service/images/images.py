@@ -257,7 +257,7 @@ class ImageService:
         labelled_text = labelled(recipe, context.digest(text))
         build = ImageBuild(
             tag=with_tag(request.tag),
-            context=context.packed(labelled_text),
+            context=context.pack(labelled_text),
             dockerfile=DOCKERFILE,
             arguments=request.arguments,
             seconds=self._work.build_seconds,

@@ -234,7 +234,7 @@ class WriteTransaction:
         for at, write in sorted(enumerate(pending), key=lambda pair: pair[1].current is None):
             if write.current is None and write.obj.kind == RUN.name:
                 starting = self._run_start([every.obj for every in pending])
-                write = replace(write, obj=starting.frozen(write.obj))
+                write = replace(write, obj=starting.with_fixed_workflow(write.obj))
             claims = claim and write.current is None and write.obj.uid not in owners
             obj = self._rules.claims.claim(self.transaction, write.obj) if claims else write.obj
             stored[at] = obj if obj == write.current else self.transaction.put(obj)

@@ -38,7 +38,7 @@ class RunStart:
             return
         spec = WorkflowRunSpec.model_validate(obj.spec)
         if current is not None:
-            yield from self._changed(spec, current)
+            yield from self._change_refusals(spec, current)
             return
         source, workflow = self._workflow(obj, spec)
         if workflow is None:
@@ -48,7 +48,7 @@ class RunStart:
             yield refusal.field, refusal.message
         yield from self._sandbox(obj, spec, workflow)
 
-    def frozen(self, obj: StoredObject) -> StoredObject:
+    def with_fixed_workflow(self, obj: StoredObject) -> StoredObject:
         """Return a new run with its workflow and parameters fixed in its status."""
         spec = WorkflowRunSpec.model_validate(obj.spec)
         source, workflow = self._workflow(obj, spec)
@@ -57,7 +57,7 @@ class RunStart:
         stored_workflow = source if isinstance(source, StoredObject) else None
         return replace(obj, status=frozen_status(workflow, values(spec, workflow), stored_workflow))
 
-    def _changed(self, spec: WorkflowRunSpec, current: StoredObject) -> Iterator[Found]:
+    def _change_refusals(self, spec: WorkflowRunSpec, current: StoredObject) -> Iterator[Found]:
         try:
             before = WorkflowRunSpec.model_validate(current.spec)
         except ValidationError:

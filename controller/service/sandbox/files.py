@@ -86,7 +86,7 @@ class Work:
         try:
             return do()
         except FileError as error:
-            raise failed(error, self._subject, self._path) from error
+            raise service_error_of(error, self._subject, self._path) from error
 
 
 class SandboxFiles:
@@ -118,7 +118,7 @@ class SandboxFiles:
             )
         except FileError as error:
             release()
-            raise failed(error, subject, ask.path) from error
+            raise service_error_of(error, subject, ask.path) from error
         except BaseException:
             release()
             raise
@@ -147,7 +147,7 @@ class SandboxFiles:
             work = Work(subject, path, self._files.begin(container, ask), release)
         except FileError as error:
             release()
-            raise failed(error, subject, path) from error
+            raise service_error_of(error, subject, path) from error
         except BaseException:
             release()
             raise
@@ -163,7 +163,7 @@ class SandboxFiles:
             raise errors.TooLarge(f"these are {count} bytes; {limit}")
 
 
-def failed(error: FileError, subject: str, path: str) -> errors.ServiceError:
+def service_error_of(error: FileError, subject: str, path: str) -> errors.ServiceError:
     """Return the ServiceError for a FileError. Its `causes` give the kind, for programs."""
     message = f"{subject}: {path}: {error}"
     causes = [{"reason": error.kind, "message": str(error), "field": "path"}]

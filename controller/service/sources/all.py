@@ -36,7 +36,7 @@ def make_sources(
         last = snapshot()
         return last.host.pressure if last is not None else NONE
 
-    def guarded() -> CanaryResult:
+    def canary() -> CanaryResult:
         last = snapshot()
         return last.host.canary if last is not None else UNWATCHED
 
@@ -48,7 +48,7 @@ def make_sources(
         store,
         engine.observe,
         pressure,
-        guarded,
+        canary,
         place=place,
         reached=reached,
         now=clock.now,

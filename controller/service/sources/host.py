@@ -47,7 +47,7 @@ class HostSource:
         store: Store,
         observe: Callable[[], Observation],
         pressure: Callable[[], Pressure] = lambda: NONE,
-        guarded: Callable[[], CanaryResult] = lambda: UNWATCHED,
+        canary: Callable[[], CanaryResult] = lambda: UNWATCHED,
         *,
         place: Fleet = SINGLE,
         reached: Reached = NOT_REACHED,
@@ -55,7 +55,7 @@ class HostSource:
         images: Callable[[], Sequence[str] | None] = lambda: None,
         hibernation: Callable[[], HibernationAbility] = lambda: UNKNOWN_ABILITY,
     ) -> None:
-        self._store, self._observe, self._pressure, self._guarded = store, observe, pressure, guarded
+        self._store, self._observe, self._pressure, self._canary = store, observe, pressure, canary
         self._place, self._reached, self._now, self._images = place, reached, now, images
         self._hibernation = hibernation
 
@@ -143,7 +143,7 @@ class HostSource:
         status |= {"address": self._reached.address} if self._reached.address else {}
         status |= {"metricsURL": self._reached.metrics_url} if self._reached.metrics_url else {}
         checked = [engine_reachable(observed), store_writable(trouble)]
-        checked.append(network_guard(observed, self._guarded()))
+        checked.append(network_guard(observed, self._canary()))
         checked += [disk_quota_enforceable(observed), default_runtime(observed)]
         checked.append(hibernation_available(self._hibernation()))
         checked += pressures(self._pressure())
@@ -233,17 +233,17 @@ def store_writable(trouble: str) -> Condition:
     return Condition("StoreWritable", "True", "Answered")
 
 
-def network_guard(observed: Observation, guarded: CanaryResult = UNWATCHED) -> Condition:
+def network_guard(observed: Observation, canary: CanaryResult = UNWATCHED) -> Condition:
     """Return the condition of the host's firewall rules; without them no sandbox with a network starts."""
     if observed.revision == 0:
         return Condition("NetworkGuard", "Unknown", "NotLookedYet", observed.unguarded)
     if observed.unguarded:
         return Condition("NetworkGuard", "False", "NotInForce", observed.unguarded)
-    if guarded.broken:
-        return Condition("NetworkGuard", "False", "Broken", guarded.broken)
-    if guarded.state == "Untried":
-        return Condition("NetworkGuard", "Unknown", "Untried", guarded.message)
-    tried = "; probed from inside a network: no local address answers" if guarded.state == "Holds" else ""
+    if canary.broken:
+        return Condition("NetworkGuard", "False", "Broken", canary.broken)
+    if canary.state == "Untried":
+        return Condition("NetworkGuard", "Unknown", "Untried", canary.message)
+    tried = "; probed from inside a network: no local address answers" if canary.state == "Holds" else ""
     return Condition("NetworkGuard", "True", "InForce", f"the table is loaded{tried}" if tried else "")
 
 

@@ -213,7 +213,7 @@ class _Talk:
         self.attempt, self.asked, self._files = attempt, agent_stage, files
         self._lines = files.transcript(attempt.key, attempt.stage.name, attempt.number)
         if not self._lines:
-            self._add({"role": "user", "text": attempt.expanded(agent_stage.instructions)})
+            self._add({"role": "user", "text": attempt.expand(agent_stage.instructions)})
 
     @property
     def turns(self) -> int:

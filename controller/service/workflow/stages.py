@@ -45,7 +45,7 @@ class Attempt:
     def seconds(self) -> float:
         return float(self.stage.timeout_seconds or USUAL_SECONDS)
 
-    def expanded(self, text: str) -> str:
+    def expand(self, text: str) -> str:
         """Return the text with its references replaced."""
         outputs = {stage.name: stage.outputs for stage in self.run.progress.stages}
         obj = self.run.obj
@@ -124,7 +124,7 @@ class ExecWorker:
         """Run the commands in one shell, then read the stage's outputs."""
         exec_stage = attempt.stage.exec
         assert exec_stage is not None
-        env = {variable.name: attempt.expanded(variable.value) for variable in exec_stage.env}
+        env = {variable.name: attempt.expand(variable.value) for variable in exec_stage.env}
         command = exec_stage.command or ("sh", "-ec", "\n".join(exec_stage.commands or ()))
         command_end = self._run(attempt, exec_stage, command, env)
         if command_end.state != "Exited" or command_end.exit_code:
