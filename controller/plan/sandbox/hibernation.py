@@ -87,9 +87,9 @@ def hibernate(context: ReconcileContext, container: Container, rendered: Rendere
     # One that is paused already, out-of-band or by a try that got halfway, has its memory still to be moved.
     why = idle.stop_message(context) if idle.is_asleep(context) else "runState is Hibernated"
     action = HibernateContainer(uid=context.obj.uid, name=container.name, container_id=container.id, why=why)
-    begun = begun_hibernation(container, context.now)
+    new_hibernation = begun_hibernation(container, context.now)
     return Decision(
-        replace(state, memory=replace(state.memory, hibernation=begun)),
+        replace(state, memory=replace(state.memory, hibernation=new_hibernation)),
         HIBERNATING,
         why,
         (action,),
