@@ -402,7 +402,7 @@ def test_a_container_in_creation_is_never_gone(host: EngineHost) -> None:
     for thread in looking:
         thread.start()
     try:
-        for _ in range(10):
+        for _ in range(25):  # with ten it may not happen
             uid = host.new_uid()
             action = host.create(uid)
             name = ok(host.engine.act(action))

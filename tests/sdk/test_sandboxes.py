@@ -339,6 +339,6 @@ def test_many_sandboxes_at_once(daemon: RunningDaemon) -> None:
 
     async def all_() -> list[str]:
         async with AsyncPaddock(f"unix://{daemon.socket}") as paddock:
-            return await asyncio.gather(*(one(paddock, index) for index in range(8)))
+            return await asyncio.gather(*(one(paddock, index) for index in range(20)))
 
-    assert asyncio.run(all_()) == [str(index**2) for index in range(8)]
+    assert asyncio.run(all_()) == [str(index**2) for index in range(20)]

@@ -59,7 +59,7 @@ COMMANDS = {
     "snapshot": Entry("sandbox", "Take, list, delete, export and import snapshots of sandboxes."),
     "fork": Entry("sandbox", "Create sandboxes with the files that a sandbox has now."),
     "rollback": Entry("sandbox", "Give a sandbox the files of a snapshot again."),
-    "image": Entry("host", "List, pull, build and push images of the host."),
+    "image": Entry("host", "List, pull, build, push and delete images of the host."),
     "panel": Entry("client", "Open the web panel in your browser."),
     "explain": Entry("objects", "Document the fields of a kind."),
     "api-resources": Entry("objects", "Show the kinds that the daemon serves."),
