@@ -3,7 +3,9 @@
 #   deploy/engine.sh start | stop [--force] | status
 # `stop` ends only an engine that `start` has started, and not while containers run that are not Paddock's.
 # Settings: DOCKER_HOST, PADDOCK_ENGINE_STATE_DIR, PADDOCK_ENGINE_TIMEOUT (seconds), PADDOCK_DOCKERD_ARGS (more arguments for dockerd),
-# PADDOCK_CRUN (no: crun is neither installed nor registered with an engine that is started from here).
+# PADDOCK_CRUN (no: crun is neither installed nor registered with an engine that is started from here),
+# PADDOCK_ENGINE_IN_MEMORY (yes: an engine that is started without an init system has its data in memory, if there is enough;
+# it begins with what PADDOCK_ENGINE_DATA has, and all of it is gone at `stop`), PADDOCK_ENGINE_DATA (/var/lib/docker).
 # Never two engines in one network namespace: they take bridges and firewall rules from each other.
 # shellcheck source-path=SCRIPTDIR source=lib/common.sh
 . "$(dirname "${BASH_SOURCE[0]}")/lib/common.sh"
@@ -14,6 +16,9 @@ pid_file=$PADDOCK_ENGINE_STATE_DIR/dockerd.pid
 log_file=$PADDOCK_ENGINE_STATE_DIR/dockerd.log
 systemd_mark=$PADDOCK_ENGINE_STATE_DIR/started-by-systemd
 timeout_seconds=${PADDOCK_ENGINE_TIMEOUT:-60}
+data=${PADDOCK_ENGINE_DATA:-/var/lib/docker}
+data_in_memory=$PADDOCK_ENGINE_STATE_DIR/data
+room_kib=$((10 << 20)) # for containers, beside the images
 
 systemd_works() { [ -d /run/systemd/system ] && have systemctl && systemctl show --property=Version >/dev/null 2>&1; }
 version() { docker version --format '{{.Server.Version}}' 2>/dev/null; }
@@ -85,6 +90,33 @@ engine_next_door() {
     return 1
 }
 
+# Each container that ends has its layer unmounted, and then a file system on a disk writes out all that it holds back: a third
+# of what thousands of containers cost.
+hold_data_in_memory() {
+    local available limit used=0
+    available=$(awk '$1 == "MemAvailable:" {print $2}' /proc/meminfo)
+    for limit in $(cat /sys/fs/cgroup/memory.max /sys/fs/cgroup/memory/memory.limit_in_bytes 2>/dev/null); do # of a container
+        if [ "$limit" != max ] && [ $((limit >> 10)) -lt "$available" ]; then available=$((limit >> 10)); fi
+    done
+    if [ -d "$data" ]; then used=$(du -skx "$data" | cut -f1); fi
+    if [ "$available" -lt $((2 * used + room_kib)) ]; then
+        say "    its data stay on the disk: $((available >> 20)) GiB of memory are free, it takes $(((2 * used + room_kib) >> 20))"
+        return 1
+    fi
+    mkdir -p "$data_in_memory"
+    mount -t tmpfs -o "size=$((used + room_kib))k,mode=0710" paddock-engine "$data_in_memory" || return 1
+    if [ -d "$data" ] && ! cp -a "$data/." "$data_in_memory"; then
+        drop_data_in_memory
+        return 1
+    fi
+}
+
+drop_data_in_memory() {
+    [ -d "$data_in_memory" ] || return 0
+    if mountpoint -q "$data_in_memory"; then umount -R "$data_in_memory" || umount -R -l "$data_in_memory"; fi
+    rmdir "$data_in_memory"
+}
+
 start_by_hand() {
     local args=() stale pid
     if pid=$(engine_next_door); then
@@ -97,6 +129,8 @@ start_by_hand() {
     esac
     # shellcheck disable=SC2206 # words on purpose
     args+=(${PADDOCK_DOCKERD_ARGS:-})
+    drop_data_in_memory # of one that was killed
+    if [ "${PADDOCK_ENGINE_IN_MEMORY:-}" = yes ] && hold_data_in_memory; then args+=(--data-root "$data_in_memory"); fi
     mapfile -t -O "${#args[@]}" args < <(crun_options)
     if [ "$DOCKER_HOST" = unix:///var/run/docker.sock ] && [ -z "${PADDOCK_DOCKERD_ARGS:-}" ] && stale=$(cat /var/run/docker.pid 2>/dev/null) && [ "$(cat "/proc/$stale/comm" 2>/dev/null)" != dockerd ]; then
         rm -f /var/run/docker.pid # left by an engine that was killed; dockerd would refuse if another program has its number now
@@ -170,6 +204,7 @@ stop() {
         step "Stopping the Docker Engine that this script started (pid $pid)"
         stop_pid "$pid" 60 || die "the Docker Engine (pid $pid) did not end within 60 s." "Its log: $log_file"
         rm -f "$pid_file" "$log_file"
+        drop_data_in_memory
     else
         rm -f "$pid_file"
         say "No Docker Engine was started from here: nothing to stop."

@@ -102,10 +102,14 @@ def test_starts_an_engine_of_its_own_and_stops_it(real_docker: Checkout) -> None
     """A real second engine, with networks and mounts of its own: it can take nothing from the first."""
     checkout, base = real_docker, real_docker.base
     first = checkout.run("deploy/engine.sh", "status")
-    folders = f"--data-root {base}/data --exec-root {base}/exec --pidfile {base}/d.pid"
+    folders = f"--exec-root {base}/exec --pidfile {base}/d.pid"
+    (base / "former").mkdir()
+    (base / "former" / "engine-id").write_text("former\n")
     own_document = {
         "DOCKER_HOST": f"unix://{base}/d.sock",
         "PADDOCK_DOCKERD_ARGS": f"{folders} --bridge=none --iptables=false",
+        "PADDOCK_ENGINE_IN_MEMORY": "yes",
+        "PADDOCK_ENGINE_DATA": str(base / "former"),
     }
     (checkout.bin / "dockerd").symlink_to(shutil.which("dockerd", path=os.environ["PATH"] + ":/usr/sbin") or "/none")
     links = set(os.listdir("/sys/class/net"))
@@ -113,6 +117,11 @@ def test_starts_an_engine_of_its_own_and_stops_it(real_docker: Checkout) -> None
         started = checkout.run("deploy/engine.sh", "start", env=own_document, prefix=["unshare", "--net", "--mount"])
         assert started.returncode == 0, started.stderr
         assert "no init system runs here" in started.stdout
+        if "stay on the disk" not in started.stdout:
+            pid = (base / "engine-state" / "dockerd.pid").read_text().split()[0]
+            data = base / "engine-state" / "data"
+            assert f"paddock-engine {data} tmpfs" in Path(f"/proc/{pid}/mounts").read_text()
+            assert {"engine-id", "overlay2"} <= set(os.listdir(f"/proc/{pid}/root{data}"))
         again = checkout.run("deploy/engine.sh", "start", env=own_document)
         assert again.stdout.endswith("using it.\n")
         assert "Started from here: pid" in checkout.run("deploy/engine.sh", "status", env=own_document).stdout

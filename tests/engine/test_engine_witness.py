@@ -2,6 +2,7 @@
 
 import os
 import socket
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -154,7 +155,7 @@ def test_network_of_known_transfers_in_each_direction(run: Callable[..., Running
 DIRECT = f"""
 import mmap, os
 block = mmap.mmap(-1, {MIB}); block.write(b'x' * {MIB})
-out = os.open('/work.bin', os.O_RDWR | os.O_CREAT | os.O_DIRECT)
+out = os.open('/disk/work.bin', os.O_RDWR | os.O_CREAT | os.O_DIRECT)
 for _ in range(8): os.write(out, block)
 os.fsync(out); os.lseek(out, 0, 0)
 for _ in range(4): assert os.readv(out, [block]) == {MIB}
@@ -169,11 +170,18 @@ def disk_of(folder: str) -> str:
     return f"/dev/{(resolve.parent if (resolve / 'partition').exists() else resolve).name}"
 
 
-def test_disk_io_of_known_size(run: Callable[..., RunningContainer]) -> None:
+@pytest.fixture
+def disk() -> Iterator[Path]:
+    """Return a folder of this host's disk: the engine may have its data in memory."""
+    with tempfile.TemporaryDirectory(dir="/srv") as folder:
+        yield Path(folder)
+
+
+def test_disk_io_of_known_size(run: Callable[..., RunningContainer], disk: Path) -> None:
     # With cgroup v1, kernels from 6.10 on count nothing until somebody sets a limit of the device: here, one never met.
-    limit = f"{disk_of(docker('info', '-f', '{{.DockerRootDir}}'))}:1tb"
+    limit = f"{disk_of(str(disk))}:1tb"
     wide = ("--device-write-bps", limit, "--device-read-bps", limit)
-    sandbox = run(DIRECT + REST.lstrip("; "), "--user", "0:0", *wide)
+    sandbox = run(DIRECT + REST.lstrip("; "), "--user", "0:0", "-v", f"{disk}:/disk", *wide)
     sandbox.says("moved")
     files, engine = sandbox.files(), sandbox.engine()
     assert files.fs_write_bytes is not None
@@ -287,11 +295,12 @@ def test_waiting_for_a_processor(api: Any, run: Callable[..., RunningContainer])
     assert 0.9 * waited / 2 < waiting_seconds < 1.1 * waited
 
 
-def test_waiting_for_the_disk(run: Callable[..., RunningContainer]) -> None:
+def test_waiting_for_the_disk(run: Callable[..., RunningContainer], disk: Path) -> None:
     """Each write past the cache is waited for, by the only process there is: what it counts itself is the witness."""
     timed = DIRECT.replace("for _ in range(8)", "import time; began = time.monotonic()\nfor _ in range(64)")
     sandbox = run(
-        timed.replace("print('moved')", "print('moved', time.monotonic() - began)") + REST.lstrip("; "), "--user", "0:0"
+        timed.replace("print('moved')", "print('moved', time.monotonic() - began)") + REST.lstrip("; "),
+        *("--user", "0:0", "-v", f"{disk}:/disk"),
     )
     line = wait_for("it has moved them", lambda: docker("logs", sandbox.name).strip())
     observed = stalled(sandbox)
@@ -299,13 +308,14 @@ def test_waiting_for_the_disk(run: Callable[..., RunningContainer]) -> None:
     assert 0 < observed.io_waiting_seconds < float(line.split()[1]) + 1, "no longer than it took, and the start"
 
 
-def test_waiting_for_memory(run: Callable[..., RunningContainer]) -> None:
+def test_waiting_for_memory(run: Callable[..., RunningContainer], disk: Path) -> None:
     """A file that is larger than the limit: its pages are given up, over and over, to read on."""
     program = (
-        f"out = open('/work.bin', 'wb')\nfor _ in range(96): out.write(b'x' * {MIB})\nout.close()\n"
-        "for _ in range(4):\n with open('/work.bin', 'rb') as file:\n  while file.read(1 << 20): pass\nprint('read')"
+        f"out = open('/disk/work.bin', 'wb')\nfor _ in range(96): out.write(b'x' * {MIB})\nout.close()\n"
+        "for _ in range(4):\n with open('/disk/work.bin', 'rb') as file:\n  while file.read(1 << 20): pass\n"
+        "print('read')"
     )
-    sandbox = run(program + REST, "--memory", "32m", "--memory-swap", "32m", "--user", "0:0")
+    sandbox = run(program + REST, "--memory", "32m", "--memory-swap", "32m", "--user", "0:0", "-v", f"{disk}:/disk")
     sandbox.says("read")
     observed = stalled(sandbox)
     assert observed.memory_waiting_seconds is not None
