@@ -86,7 +86,9 @@ def start(path: Path, namespace: str, ports: Sequence[Port], environment: Mappin
         line = process.stdout.readline()
     timer.cancel()
     if not line:
+        process.wait()
         raise CliError("ports: the process that opens them ended; `paddock port-forward NAME PORT` shows why")
+    process.returncode = 0  # it goes on when this command has ended: nobody waits for it
     opened: Mapping[str, Any] = json.loads(line)
     return opened
 
