@@ -239,7 +239,6 @@ def running(folder: Path, **settings: Any) -> Iterator[RunningDaemon]:
             daemon.stop()
         instance_id = daemon.instance_id()
         remove_containers(instance_id)
-        unmount_below(Path("/run/paddock/mounts") / instance_id)
         for snapshot in (folder / "snapshots").glob("*"):  # the names of their images outlive the daemon
             docker("rmi", "--no-prune", f"{IMAGE_REPOSITORY}:{snapshot.name}", check=False)
         for claim in Path("/run/paddock/claims").glob(f"{instance_id}-*"):  # of one that was killed
@@ -260,7 +259,8 @@ def remove_image(image: str, base_url: str = "unix:///var/run/docker.sock") -> N
 
 
 def remove_containers(instance_id: str) -> None:
-    """Remove what one test store owns; nothing else bears its id."""
+    """Remove the containers and mounts of one test store, whose daemon is gone; nothing else bears its id."""
     parts = docker("ps", "-aq", "--filter", f"label=paddock.instance={instance_id}").split()
     if parts:
         docker("rm", "-f", *parts, check=False)
+    unmount_below(Path("/run/paddock/mounts") / instance_id)
