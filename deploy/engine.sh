@@ -207,6 +207,7 @@ stop() {
         drop_data_in_memory
     else
         rm -f "$pid_file"
+        drop_data_in_memory # of one that was killed
         say "No Docker Engine was started from here: nothing to stop."
     fi
     rmdir "$PADDOCK_ENGINE_STATE_DIR" 2>/dev/null || true # only if nothing else is in it

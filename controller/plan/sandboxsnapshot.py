@@ -349,14 +349,14 @@ def _most_snapshots(sandbox: StoredObject, rules: PlanningRules) -> int | None:
     return min((int(limit) for limit in limits if limit is not None), default=None)
 
 
-def _superseded_snapshots(taken: Sequence[StoredObject], keep_last: int) -> Iterator[StoredObject]:
+def _superseded_snapshots(snapshots: Sequence[StoredObject], keep_last: int) -> Iterator[StoredObject]:
     """Yield what newer snapshots replace: only captured ones do, so that failures never push out the last good ones.
 
     Of those without files the newest stays, as it says why.
     """
-    captured = [obj for obj in taken if is_captured(obj)]
-    kept = {obj.uid for obj in (*captured[-keep_last:], *taken[-1:])}
-    yield from (obj for obj in taken if obj.uid not in kept)
+    captured = [snapshot for snapshot in snapshots if is_captured(snapshot)]
+    current_uids = {snapshot.uid for snapshot in (*captured[-keep_last:], *snapshots[-1:])}
+    yield from (snapshot for snapshot in snapshots if snapshot.uid not in current_uids)
 
 
 def status_fields(content: SnapshotContent, host: str) -> Mapping[str, Any]:

@@ -121,7 +121,7 @@ def test_a_setting_makes_links_of_the_runbooks(tmp_path: Path) -> None:
 
 @with_promtool
 def test_no_alert_outlives_its_object(tmp_path: Path) -> None:
-    """What made each firing case goes: two minutes later none of its alerts is there."""
+    """Two minutes after the cause of a firing case has gone, none of its alerts is there."""
     cases = []
     for tests in TESTS.values():
         for case in tests["tests"]:

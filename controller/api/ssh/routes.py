@@ -192,18 +192,18 @@ async def _relayed(websocket: WebSocket, front: SshFront, login: SshLogin) -> No
     link: ClientTransport | None = websocket.scope["state"].get(CONNECTION)
     if link is not None:
         link.pause_seconds = PAUSE_SECONDS
-    ours, theirs = socket.socketpair()
+    ours, process_end = socket.socketpair()
     over = asyncio.Event()
     with ours:
         ours.setblocking(False)
         loop = asyncio.get_running_loop()
         try:
-            end = await run_in_threadpool(front.serve, theirs.fileno(), login, lambda: _set(loop, over))
+            end = await run_in_threadpool(front.serve, process_end.fileno(), login, lambda: _set(loop, over))
         except ServiceError as error:
             await websocket.close(1011, str(error)[:120])
             return
         finally:
-            theirs.close()
+            process_end.close()
         tasks = (asyncio.create_task(_in(websocket, ours)), asyncio.create_task(_out(websocket, ours)))
         try:
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)

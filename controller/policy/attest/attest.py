@@ -60,8 +60,8 @@ def facts(
     `bound` are the bind mounts that this host made in the sandbox, all of them if `recorded`.
     """
     answers, question = _answers(inside), (config, networks, tuple(bound), recorded)
-    for asked, answer in answers:
-        if asked == question:
+    for former_question, answer in answers:
+        if former_question == question:
             return answer
     answer = (
         *_facts(config, mounted.as_requested(config, inside), networks),

@@ -174,13 +174,13 @@ def is_set_up() -> bool:
 
 def _remove(user_config: Path, include: str, files: tuple[Path, ...], *, dry_run: bool) -> None:
     lines = user_config.read_text().splitlines(keepends=True) if user_config.exists() else []
-    others = [line for line in lines if line.rstrip("\n") != include]
+    remaining_lines = [line for line in lines if line.rstrip("\n") != include]
     present = [str(file) for file in files if file.exists()]
     if dry_run:
         say("\n".join([f"would remove {file}" for file in present] or ["nothing to remove"]))
         return
-    if len(others) < len(lines):
-        _write(user_config, "".join(others))
+    if len(remaining_lines) < len(lines):
+        _write(user_config, "".join(remaining_lines))
     for file in files:
         file.unlink(missing_ok=True)
     say("removed" if present else "nothing to remove")

@@ -109,15 +109,15 @@ def export(ctx: click.Context, name: str, file: Path, with_image: bool, namespac
 
     It holds all that code in the sandbox wrote, keys included; nobody but you may read the file.
     """
-    client, part = snapshot_client(ctx, namespace), file.with_name(f".{file.name}.part")
-    opened = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    client, partial_file = snapshot_client(ctx, namespace), file.with_name(f".{file.name}.part")
+    opened = os.open(partial_file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
     try:
         with os.fdopen(opened, "wb") as output:
             client.export(name, output.write, image=with_image)
-        part.replace(file)
+        partial_file.replace(file)
     except BaseException:
         with suppress(OSError):
-            part.unlink()
+            partial_file.unlink()
         raise
     say(f"sandboxsnapshot.paddock/{name} exported to {file} ({_rounded(file.stat().st_size)})")
 
